@@ -1,0 +1,64 @@
+"""GRPO phase: TRL's GRPOTrainer with rollouts from the rollout replica and rewards from the verifiers."""
+
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import PrinterCallback
+from trl import GRPOConfig, GRPOTrainer
+
+from infra.trainers.checkpoints import MarkComplete
+from infra.trainers.curves import Curves
+from infra.trainers.rollouts import RolloutEngine, score_reward
+from pipelines.training.recipe import GrpoRecipe
+
+
+def run_grpo(
+    model: Any,
+    tokenizer: Any,
+    engine: RolloutEngine,
+    *,
+    recipe: GrpoRecipe,
+    seed: int,
+    folder: Path,
+    resume: Path | None,
+    curves: Curves,
+) -> None:
+    """Train in place for `recipe.steps` optimizer steps, from a checkpoint when one is given."""
+    config = GRPOConfig(
+        output_dir=str(folder),
+        max_steps=recipe.steps,
+        # One group at a time bounds memory: the logits of a whole step would take gigabytes.
+        per_device_train_batch_size=recipe.group_size,
+        gradient_accumulation_steps=recipe.prompts_per_step,
+        num_generations=recipe.group_size,
+        learning_rate=recipe.learning_rate,
+        warmup_steps=recipe.warmup_steps,
+        lr_scheduler_type="constant_with_warmup",
+        temperature=recipe.temperature,
+        max_completion_length=recipe.max_completion_tokens,
+        beta=0.0,
+        save_steps=recipe.save_every,
+        save_total_limit=2,
+        logging_steps=1,
+        seed=seed,
+        data_seed=seed,
+        bf16=True,
+        use_cpu=True,
+        report_to="none",
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+        gradient_checkpointing=False,
+    )
+    trainer = GRPOTrainer(
+        model=model,
+        args=config,
+        reward_funcs=[score_reward],
+        rollout_func=engine.generate,
+        # The prompt column carries task ids; the engine renders the task at the server.
+        train_dataset=Dataset.from_dict({"prompt": sorted(engine.tasks)}),
+        processing_class=tokenizer,
+        callbacks=[curves, MarkComplete()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train(resume_from_checkpoint=str(resume) if resume else None)
