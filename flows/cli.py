@@ -87,14 +87,17 @@ def down() -> None:
         _console().print("Down.")
 
 
-@app.command(epilog="[bold]Example[/]\n\n[cyan]everloop demo[/]  (about ten minutes on two cores)")
-def demo() -> None:
+@app.command(
+    epilog="[bold]Examples[/]\n\n[cyan]everloop demo[/]  (about ten minutes on two cores)\n\n"
+    "[cyan]EVERLOOP_HOME=.everloop-1 everloop demo --seed 1[/]  the same with other customers, from the base model"
+)
+def demo(seed: Annotated[int, typer.Option(min=0, help="Seed of the customers' requests and of training.")] = 0) -> None:
     """Run one whole cycle on a small support agent, from production traffic to the promoted model, and print what it gained."""
     settings = _settings()
     _point_clients_at_the_stack(settings)
     from flows.demo import run_demo
 
-    run_demo(settings)
+    run_demo(settings, seed=seed)
 
 
 @app.command(

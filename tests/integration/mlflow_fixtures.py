@@ -1,4 +1,4 @@
-"""A real MLflow server (SQLite, AI Gateway) for the session, and settings that point to it."""
+"""A real MLflow server (SQLite, AI Gateway) and a real vLLM for the session, and settings that point to them."""
 
 import os
 import socket
@@ -13,9 +13,13 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from infra.inference.base_model import prepare_base_model
+from infra.inference.replicas import ReplicaSpec, Role
+from infra.inference.vllm_server import server_command, server_environment
 from infra.settings import Settings
 
-_START_TIMEOUT_S = 180.0
+_START_TIMEOUT_S = 600.0
+"""vLLM needs minutes on two busy cores, mostly for imports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,25 @@ def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         _wait(url, process, log)
         yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upstream]:
+    """vLLM on the CPU with the base model, started the way the stack starts a serving replica."""
+    folder = tmp_path_factory.mktemp("upstream")
+    settings = Settings(home=folder)
+    model_dir = prepare_base_model(settings)
+    spec = ReplicaSpec("upstream", str(model_dir), "policy-base", free_port(), Role.SERVING)
+    log = folder / "vllm.log"
+    with log.open("wb") as output:
+        command, environment = server_command(spec, settings), server_environment(spec, settings)
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+    try:
+        _wait(spec.base_url.removesuffix("/v1"), process, log)
+        yield Upstream(spec.base_url, spec.served_name)
     finally:
         process.terminate()
         process.wait(timeout=60)
@@ -87,4 +110,4 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
                 return
         except httpx.HTTPError:
             time.sleep(0.3)
-    pytest.fail(f"the MLflow server at {url} did not start:\n{log.read_text(errors='replace')[-3000:]}")
+    pytest.fail(f"the server at {url} did not start:\n{log.read_text(errors='replace')[-3000:]}")
