@@ -56,7 +56,7 @@ def _ingest(stage: Stage, config: IngestConfig) -> Product:
     stage.lake.append("rejections", refused, transaction=(f"ingest/{stage.key}", 1))
     by_reason: dict[str, int] = {}
     for rejection in rejections:
-        by_reason[rejection.reason] = by_reason.get(rejection.reason, 0) + 1
+        by_reason[rejection.reason.value] = by_reason.get(rejection.reason.value, 0) + 1
     digests = [trace_digest(t) for t in batch]
     stage.say(f"ingest: {len(batch)} new traces, {len(rejections)} rejected, {num_duplicates} duplicates")
     return Product(

@@ -1,5 +1,6 @@
 """New weights into a running rollout replica, over vLLM's development routes. Never used on a replica that serves production."""
 
+import time
 from pathlib import Path
 
 import httpx
@@ -8,6 +9,7 @@ from pipelines.artifacts import digest
 from pipelines.errors import InfrastructureError
 
 SYNC_TIMEOUT_S = 120.0
+RESET_ATTEMPTS = 5
 
 
 def weights_version(model_dir: Path) -> str:
@@ -33,7 +35,7 @@ def sync_weights(base_url: str, model_dir: Path, version: str) -> None:
     with httpx.Client(base_url=root, timeout=SYNC_TIMEOUT_S) as client:
         reload: dict[str, object] = {"method": "reload_weights", "kwargs": {"weights_path": str(model_dir.absolute())}}
         _post(client, "/collective_rpc", reload)
-        _post(client, "/reset_prefix_cache", None)
+        _reset_prefix_cache(client)
         _post(client, "/update_weight_version", {"new_version": version})
     served = served_version(base_url)
     if served != version:
@@ -55,10 +57,31 @@ def served_version(base_url: str) -> str:
         ) from error
 
 
-def _post(client: httpx.Client, route: str, body: dict[str, object] | None) -> None:
+def check_version(base_url: str, version: str) -> None:
+    """Raise InfrastructureError when the replica no longer has these weights: something else loaded others into it."""
+    served = served_version(base_url)
+    if served != version:
+        raise InfrastructureError(
+            f"rollout replica {base_url}: now has weights {served!r}, {version!r} were loaded; does another trainer use it?"
+        )
+
+
+def _reset_prefix_cache(client: httpx.Client) -> None:
+    # The route answers 200 with success false while requests still hold blocks of the cache.
+    for _ in range(RESET_ATTEMPTS):
+        if _post(client, "/reset_prefix_cache", None).json().get("success"):
+            return
+        time.sleep(1.0)
+    raise InfrastructureError(
+        f"rollout replica {client.base_url}: keeps prefixes cached under old weights, since requests are running on it; "
+        "expected a replica that one trainer uses alone"
+    )
+
+
+def _post(client: httpx.Client, route: str, body: dict[str, object] | None) -> httpx.Response:
     try:
         response = client.post(route, json=body) if body is not None else client.post(route)
-        response.raise_for_status()
+        return response.raise_for_status()
     except httpx.HTTPError as error:
         raise InfrastructureError(
             f"rollout replica {client.base_url}: {route} failed ({error}); see its log under the state folder"

@@ -3,6 +3,7 @@
 A checkpoint holds weights, optimizer, scheduler and RNG state in the Trainer's own files and never leaves the work folder.
 """
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,12 @@ class MarkComplete(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         (Path(args.output_dir) / f"checkpoint-{state.global_step}" / MARKER).touch()
+
+
+def read_losses(checkpoint: Path) -> dict[int, float]:
+    """Loss by step of the attempts that led to a checkpoint, as the Trainer saved them (NaN included, so not strict JSON)."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    return {entry["step"]: float(entry["loss"]) for entry in state["log_history"] if "loss" in entry}
 
 
 def newest_checkpoint(folder: Path) -> tuple[Path, int] | None:

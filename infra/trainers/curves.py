@@ -50,7 +50,7 @@ class Curves(TrainerCallback):
         self.kept = kept
         """The Trainer's metric name to ours; others are dropped."""
         self.losses: dict[int, float] = {}
-        """Loss by step."""
+        """Loss by step; not finite when training broke."""
         self._log = log
         self._extra = extra
 
@@ -58,6 +58,7 @@ class Curves(TrainerCallback):
         if not logs or "loss" not in logs:
             return
         self.losses[state.global_step] = float(logs["loss"])
-        metrics = {ours: float(logs[theirs]) for theirs, ours in self.kept.items() if theirs in logs} | self._extra()
+        kept = {ours: float(logs[theirs]) for theirs, ours in self.kept.items() if theirs in logs} | self._extra()
+        metrics = {name: value for name, value in kept.items() if math.isfinite(value)}
         report(TrainingProgress(self.phase, state.global_step, state.max_steps, metrics))
-        self._log(state.global_step, {f"{self.phase}/{name}": v for name, v in metrics.items() if math.isfinite(v)})
+        self._log(state.global_step, {f"{self.phase}/{name}": value for name, value in metrics.items()})

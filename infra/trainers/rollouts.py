@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from infra.inference.client import ChatClient, Completion, Sampling
-from infra.inference.weights import sync_weights, weights_version
+from infra.inference.weights import check_version, sync_weights, weights_version
 from infra.trainers.policy import save_weights
 from pipelines.artifacts import from_json, to_json
 from pipelines.errors import InfrastructureError
@@ -23,7 +23,7 @@ from pipelines.training.health import RolloutStep
 from pipelines.training.recipe import GrpoRecipe
 
 GAP_SAMPLES = 4
-"""Rollouts per step whose log-probabilities are recomputed to measure the train/rollout gap."""
+"""Rollouts per step, spread over its groups, whose log-probabilities are recomputed to measure the train/rollout gap."""
 
 
 class RolloutEngine:
@@ -48,6 +48,7 @@ class RolloutEngine:
         version = self.sync(trainer.model)
         group_ids = prompts[:: self.recipe.group_size]
         groups = asyncio.run(self._sample(group_ids))
+        check_version(self.url, version)
         completions: list[Completion | None] = []
         scores: list[float | None] = []
         for task_id, group in zip(group_ids, groups, strict=True):
@@ -58,7 +59,7 @@ class RolloutEngine:
             raise InfrastructureError(
                 f"rollout replica {self.url}: all {len(prompts)} rollouts of step {step} failed; see its log"
             )
-        self._record(step, version, completions, scores, measure_gap(trainer, known[:GAP_SAMPLES]))
+        self._record(step, version, completions, scores, measure_gap(trainer, known[:: -(-len(known) // GAP_SAMPLES)]))
         # A masked rollout needs some tokens to stand in the batch; without a reward they get no gradient.
         filled = [c or known[0] for c in completions]
         return {

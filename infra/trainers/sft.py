@@ -37,6 +37,8 @@ def run_sft(
         save_steps=recipe.save_every,
         save_total_limit=2,
         logging_steps=1,
+        # The filter would log the mean of earlier losses instead of NaN.
+        logging_nan_inf_filter=False,
         seed=seed,
         data_seed=seed,
         bf16=True,

@@ -3,6 +3,7 @@
 Owns the order of phases and where each resumes. A finished phase leaves a model folder and is never run again.
 """
 
+import math
 import os
 import sys
 import time
@@ -43,8 +44,9 @@ class Worker:
         sft, grpo = self._phase_facts("sft"), self._phase_facts("grpo")
         facts = TrainingFacts(
             sft_steps=sft.get("steps", 0),
-            sft_losses=tuple(sft.get("losses", ())),
+            sft_losses=_losses(sft),
             grpo_steps=grpo.get("steps", 0),
+            grpo_losses=_losses(grpo),
             rollouts=tuple(from_json(RolloutStep, orjson.dumps(s)) for s in grpo.get("rollouts", ())),
         )
         return TrainingResult(
@@ -66,27 +68,30 @@ class Worker:
             return base
         if self._is_done("sft", target):
             return target
+        from infra.trainers.checkpoints import read_losses
         from infra.trainers.curves import Curves
         from infra.trainers.policy import export_model, load_policy
         from infra.trainers.sft import run_sft
 
-        folder, resume, _ = self._resume("sft", steps)
+        folder, resume, step = self._resume("sft", steps)
         curves = Curves("sft", {"loss": "loss", "learning_rate": "learning_rate"}, self.log)
-        model = load_policy(base, self.request.recipe.trainable_layers)
+        curves.losses |= read_losses(resume) if resume else {}
+        all_done = resume if step >= steps else None
+        model = load_policy(all_done or base, self.request.recipe.trainable_layers)
         started = time.monotonic()
-        run_sft(
-            model,
-            tokenizer,
-            rows,
-            recipe=self.request.recipe.sft,
-            seed=self.request.seed,
-            folder=folder,
-            resume=resume,
-            curves=curves,
-        )
+        if not all_done:
+            run_sft(
+                model,
+                tokenizer,
+                rows,
+                recipe=self.request.recipe.sft,
+                seed=self.request.seed,
+                folder=folder,
+                resume=resume,
+                curves=curves,
+            )
         export_model(model, base, target)
-        losses = [loss for _, loss in sorted(curves.losses.items())]
-        self._finish("sft", {"steps": max(curves.losses, default=0), "losses": losses}, started)
+        self._finish("sft", _loss_facts(curves.losses), started)
         return target
 
     def _grpo(self, warm: Path, tokenizer: object, tasks: list[RewardTask]) -> Path:
@@ -96,6 +101,7 @@ class Worker:
             return warm
         if self._is_done("grpo", target):
             return target
+        from infra.trainers.checkpoints import read_losses
         from infra.trainers.curves import Curves
         from infra.trainers.grpo import run_grpo
         from infra.trainers.policy import export_model, load_policy
@@ -113,14 +119,24 @@ class Worker:
         )
         kept = {"loss": "loss", "learning_rate": "learning_rate", "entropy": "entropy", "grad_norm": "grad_norm"}
         curves = Curves("grpo", kept, self.log, engine.latest_metrics)
-        model = load_policy(warm, request.recipe.trainable_layers)
+        curves.losses |= read_losses(resume) if resume else {}
+        all_done = resume if step >= steps else None
+        model = load_policy(all_done or warm, request.recipe.trainable_layers)
         started = time.monotonic()
-        run_grpo(
-            model, tokenizer, engine, recipe=request.recipe.grpo, seed=request.seed, folder=folder, resume=resume, curves=curves
-        )
+        if not all_done:
+            run_grpo(
+                model,
+                tokenizer,
+                engine,
+                recipe=request.recipe.grpo,
+                seed=request.seed,
+                folder=folder,
+                resume=resume,
+                curves=curves,
+            )
         export_model(model, warm, target)
         rollouts = [orjson.loads(to_json(s)) for s in engine.steps]
-        self._finish("grpo", {"steps": max(curves.losses, default=0), "rollouts": rollouts}, started)
+        self._finish("grpo", _loss_facts(curves.losses) | {"rollouts": rollouts}, started)
         return target
 
     def _read_dataset(self, tokenizer: Any) -> tuple[list[RewardTask], list[SftRow], int]:
@@ -165,6 +181,15 @@ class Worker:
         path = self.work / f"{phase}.json"
         facts: dict[str, Any] = orjson.loads(path.read_bytes()) if path.exists() else {}
         return facts
+
+
+def _loss_facts(losses: dict[int, float]) -> dict[str, object]:
+    return {"steps": max(losses, default=0), "losses": [loss for _, loss in sorted(losses.items())]}
+
+
+def _losses(facts: dict[str, Any]) -> tuple[float, ...]:
+    # JSON has no NaN: it is stored as null.
+    return tuple(math.nan if loss is None else float(loss) for loss in facts.get("losses", ()))
 
 
 def main(request_path: str) -> int:

@@ -158,7 +158,8 @@ class _Index:
     def _commits(self, item: Material) -> set[str]:
         commit = _first(item.attributes, COMMIT_ATTRIBUTES)
         repository = _first(item.attributes, REPOSITORY_ATTRIBUTES)
-        hits = {pid for pid, theirs in self.by_commit.get(commit, ()) if not theirs or not repository or theirs == repository}
+        # A commit without its repository says nothing: every trace of one deployment carries that of its server.
+        hits = {pid for pid, theirs in self.by_commit.get(commit, ()) if theirs and theirs == repository}
         words = set(normalised_words(item.text))
         return hits | {pid for known, owners in self.by_commit.items() if known in words for pid, _ in owners}
 

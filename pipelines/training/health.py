@@ -41,6 +41,7 @@ class TrainingFacts:
     sft_losses: tuple[float, ...]
     grpo_steps: int
     rollouts: tuple[RolloutStep, ...]
+    grpo_losses: tuple[float, ...] = ()
 
     def share(self, part: str) -> float:
         """`masked` or `truncated` share of rollouts, `zero_variance` share of groups; 0 without rollouts."""
@@ -66,7 +67,11 @@ class Finding:
 def check_training(facts: TrainingFacts, recipe: Recipe) -> list[Finding]:
     """Everything wrong with a finished run; empty when it is sound."""
     limits = recipe.health
-    findings = [*_check_steps(facts, recipe), *_check_losses(facts.sft_losses)]
+    findings = [
+        *_check_steps(facts, recipe),
+        *_check_losses("sft", facts.sft_losses),
+        *_check_losses("grpo", facts.grpo_losses),
+    ]
     shares = {
         "masked": (limits.max_masked_share, "the rollout server or a verifier failed; see its log"),
         "truncated": (limits.max_truncated_share, "raise grpo.max_completion_tokens"),
@@ -87,6 +92,6 @@ def _check_steps(facts: TrainingFacts, recipe: Recipe) -> list[Finding]:
     return [Finding(f"{phase}_steps", f"{have} done, {asked} asked") for phase, (have, asked) in done.items() if have != asked]
 
 
-def _check_losses(losses: Sequence[float]) -> list[Finding]:
+def _check_losses(phase: str, losses: Sequence[float]) -> list[Finding]:
     bad = [i for i, loss in enumerate(losses, start=1) if not math.isfinite(loss)]
-    return [Finding("sft_loss", f"not finite at step {bad[0]}; lower sft.learning_rate")] if bad else []
+    return [Finding(f"{phase}_loss", f"not finite at step {bad[0]}; lower {phase}.learning_rate")] if bad else []

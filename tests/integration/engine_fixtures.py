@@ -49,7 +49,7 @@ def make_tiny_model(folder: Path, seed: int) -> Path:
         pad_token_id=tokenizer.pad_token_id,
         tie_word_embeddings=True,
     )
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

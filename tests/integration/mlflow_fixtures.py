@@ -1,6 +1,7 @@
-"""A real MLflow server (SQLite, AI Gateway) and a real vLLM for the session, and settings that point to them."""
+"""A real MLflow server (SQLite, AI Gateway) for the session, and settings that point to it."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -13,13 +14,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from infra.inference.base_model import prepare_base_model
-from infra.inference.replicas import ReplicaSpec, Role
-from infra.inference.vllm_server import server_command, server_environment
+from infra.inference.replicas import ReplicaSpec
 from infra.settings import Settings
 
-_START_TIMEOUT_S = 600.0
-"""vLLM needs minutes on two busy cores, mostly for imports."""
+_START_TIMEOUT_S = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,33 +34,18 @@ def mlflow_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder, port = tmp_path_factory.mktemp("mlflow"), free_port()
     url = f"http://127.0.0.1:{port}"
     log = folder / "server.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(_command(folder, port), env=_environment(), stdout=output, stderr=output)
+    process = _start(_command(folder, port), _environment(), log)
     try:
         _wait(url, process, log)
         yield url
     finally:
-        process.terminate()
-        process.wait(timeout=60)
+        _stop(process)
 
 
 @pytest.fixture(scope="session")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upstream]:
-    """vLLM on the CPU with the base model, started the way the stack starts a serving replica."""
-    folder = tmp_path_factory.mktemp("upstream")
-    settings = Settings(home=folder)
-    model_dir = prepare_base_model(settings)
-    spec = ReplicaSpec("upstream", str(model_dir), "policy-base", free_port(), Role.SERVING)
-    log = folder / "vllm.log"
-    with log.open("wb") as output:
-        command, environment = server_command(spec, settings), server_environment(spec, settings)
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
-    try:
-        _wait(spec.base_url.removesuffix("/v1"), process, log)
-        yield Upstream(spec.base_url, spec.served_name)
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
+def upstream(rollout_replica: ReplicaSpec) -> Upstream:
+    """The session's vLLM (`engine_fixtures`): a second one would cost another minute and 2 GB."""
+    return Upstream(rollout_replica.base_url, rollout_replica.served_name)
 
 
 @pytest.fixture
@@ -100,6 +83,21 @@ def _environment() -> dict[str, str]:
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_CRYPTO_KEK_PASSPHRASE": "only-for-tests",
     }
+
+
+def _start(command: list[str], environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    with log.open("wb") as output:
+        return subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End a server and all it started: a server killed while it imports leaves its workers behind."""
+    process.terminate()
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=30)
 
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -88,7 +88,7 @@ def test_the_agents_traffic_becomes_traces_with_feedback_and_later_corrections(
         (feedback,) = raw["info"]["assessments"]
         assert feedback["feedback"]["value"] == interaction.result.code.value
 
-    # The base model gets nothing right, so every run can be corrected.
+    # A model of random weights gets nothing right, so every run can be corrected.
     assert report.failures == 8
     assert operator.correct(settings, report.interactions, share=0.75, seed=1) == 6
     corrected = list(search(settings.mlflow_url, [f"gateway/{settings.endpoint}"], after=traces[-1].cursor))

@@ -1,10 +1,12 @@
 """Training for real at small size: SFT and GRPO with rollouts from a real vLLM, killed and resumed."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -121,6 +123,35 @@ def test_a_killed_worker_resumes_at_its_last_checkpoint_and_takes_only_the_steps
     assert any("resumes at step" in p.message for p in seen)
 
 
+def test_a_worker_killed_after_its_last_step_only_writes_the_model(
+    tmp_path: Path, tiny_models: TinyModels, rollout_replica: ReplicaSpec
+) -> None:
+    request = make_request(tmp_path, tiny_models.one, rollout_replica, sft=3, grpo=0)
+    first = run_training(request, on_progress=lambda _: None)
+    trained = weights_version(Path(first.warm_start_dir))
+    work = Path(request.work_dir)
+    shutil.rmtree(work / "warm_start")
+    (work / "sft.json").unlink()
+
+    seen: list[TrainingProgress] = []
+    second = run_training(request, on_progress=seen.append)
+
+    assert [p.step for p in seen if not p.message] == []
+    assert weights_version(Path(second.warm_start_dir)) == trained
+    assert second.facts.sft_losses == first.facts.sft_losses
+    assert second.facts.sft_steps == 3
+
+
+def test_a_loss_that_is_not_a_number_fails_training(
+    tmp_path: Path, tiny_models: TinyModels, rollout_replica: ReplicaSpec
+) -> None:
+    request = make_request(tmp_path, tiny_models.one, rollout_replica, sft=3, grpo=0)
+    recipe = request.recipe.model_copy(update={"sft": request.recipe.sft.model_copy(update={"learning_rate": 1e30})})
+
+    with pytest.raises(TrainingError, match="sft_loss: not finite"):
+        run_training(replace(request, recipe=recipe), on_progress=lambda _: None)
+
+
 def test_a_checkpoint_that_was_not_finished_is_deleted_and_the_one_before_it_counts(tmp_path: Path) -> None:
     for step, complete in ((1, True), (2, False)):
         (tmp_path / f"checkpoint-{step}").mkdir()
@@ -145,9 +176,7 @@ def test_a_dead_rollout_server_fails_training_and_is_never_a_reward_of_zero(
     tmp_path: Path, tiny_models: TinyModels, rollout_replica: ReplicaSpec
 ) -> None:
     request = make_request(tmp_path, tiny_models.one, rollout_replica, sft=0, grpo=1)
-    nobody = TrainingRequest(
-        **{**{f: getattr(request, f) for f in TrainingRequest.__slots__}, "rollout_url": "http://127.0.0.1:9/v1"}
-    )
+    nobody = replace(request, rollout_url="http://127.0.0.1:9/v1")
 
     with pytest.raises(TrainingError, match=r"127\.0\.0\.1:9"):
         run_training(nobody, on_progress=lambda _: None)

@@ -8,7 +8,7 @@ import pytest
 from infra.inference.client import ChatClient, Completion, Sampling
 from infra.inference.replicas import ReplicaSpec, Role
 from infra.inference.vllm_server import server_environment
-from infra.inference.weights import served_version, sync_weights, weights_version
+from infra.inference.weights import check_version, served_version, sync_weights, weights_version
 from infra.settings import Settings
 from pipelines.errors import InfrastructureError
 from pipelines.traces.model import Message
@@ -39,6 +39,16 @@ def test_new_weights_change_what_is_served_and_their_version_reads_back(
 
     assert first.token_ids != second.token_ids
     assert ask(rollout_replica).token_ids == first.token_ids
+
+
+def test_weights_that_somebody_else_loaded_are_noticed(rollout_replica: ReplicaSpec, tiny_models: TinyModels) -> None:
+    ours, theirs = weights_version(tiny_models.one), weights_version(tiny_models.other)
+    sync_weights(rollout_replica.base_url, tiny_models.one, ours)
+    check_version(rollout_replica.base_url, ours)
+    sync_weights(rollout_replica.base_url, tiny_models.other, theirs)
+
+    with pytest.raises(InfrastructureError, match="does another trainer use it"):
+        check_version(rollout_replica.base_url, ours)
 
 
 def test_a_completion_carries_the_tokens_and_log_probabilities_it_was_drawn_with(rollout_replica: ReplicaSpec) -> None:
