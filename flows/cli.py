@@ -62,6 +62,8 @@ def up(
     serve: Annotated[bool, typer.Option(help="Serve the base model with vLLM when nothing else is declared for serving.")] = True,
 ) -> None:
     """Start the local stack and wait until every part answers. It survives the terminal; [cyan]everloop down[/] stops it."""
+    from infra.champion import ensure_champion
+    from infra.lake import open_lake
     from infra.stack.lifecycle import start_stack
 
     settings = _settings()
@@ -69,6 +71,9 @@ def up(
     progress = _Progress(console)
     with console.status("starting") as spinner:
         start = start_stack(settings, serve=serve, watch=lambda state: spinner.update(progress.show(state)))
+        if serve:
+            spinner.update("pointing the gateway at the champion")
+            ensure_champion(settings, open_lake(settings))
     console.print("[bold]Already up.[/]" if start.already_up else f"[bold]Up[/] in {start.wall_s:.0f} s.")
     console.print(_places(settings), highlight=False)
 
@@ -117,7 +122,8 @@ def run(
     _point_clients_at_the_stack(settings)
     from flows.close_loop import run_cycle
 
-    run_cycle(settings, run_config)
+    record = run_cycle(settings, run_config)
+    _console().print(f"Cycle {record['cycle']}: [bold]{record['outcome']}[/]; `everloop status --json` has the whole record.")
 
 
 @app.command(epilog="[bold]Examples[/]\n\n[cyan]everloop status[/]\n\n[cyan]everloop status --json | jq .cycle.decision[/]")

@@ -20,7 +20,9 @@ def load(folder: str, name: str) -> Any:
     if ":" in name:
         return _load_outside(name)
     if name not in available(folder):
-        raise ConfigError(f"plugin {name!r}: no module in pipelines/{folder.replace('.', '/')}; have {', '.join(available(folder))}")
+        raise ConfigError(
+            f"plugin {name!r}: no module in pipelines/{folder.replace('.', '/')}; have {', '.join(available(folder))}"
+        )
     return import_module(f"pipelines.{folder}.{name}")
 
 
@@ -35,4 +37,6 @@ def _load_outside(name: str) -> Any:
     try:
         return getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"plugin {name!r}: cannot import it ({error}); expected package.module:attribute on the Python path") from error
+        raise ConfigError(
+            f"plugin {name!r}: cannot import it ({error}); expected package.module:attribute on the Python path"
+        ) from error

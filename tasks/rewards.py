@@ -63,7 +63,10 @@ def _build(stage: Stage, config: RewardsConfig) -> Product:
     }
     stage.say(f"rewards: {counts['train_tasks']} tasks to train on, {counts['holdout_tasks']} held out")
     return Product(
-        uri, content, counts, {**_describe_cases(cases), **facts, "skipped": dict(Counter(s.reason.value for s in synthesis.skipped))}
+        uri,
+        content,
+        counts,
+        {**_describe_cases(cases), **facts, "skipped": dict(Counter(s.reason.value for s in synthesis.skipped))},
     )
 
 

@@ -164,9 +164,7 @@ def _parse_call(raw: dict[str, Any]) -> ToolCall:
 def _give_feedback(settings: Settings, interactions: Sequence[Interaction], since_ms: int) -> tuple[Interaction, ...]:
     """Find the trace of each call and write on it how its tool call ended, as the agent's own code knows it."""
     trace_ids = _wait_for_traces(settings, {interaction.completion_id for interaction in interactions}, since_ms)
-    traced = tuple(
-        Interaction(i.request, i.completion_id, i.call, i.result, trace_ids[i.completion_id]) for i in interactions
-    )
+    traced = tuple(Interaction(i.request, i.completion_id, i.call, i.result, trace_ids[i.completion_id]) for i in interactions)
     annotate(settings.mlflow_url, [Annotation(i.trace_id, _feedback(i.result), AGENT) for i in traced])
     return traced
 

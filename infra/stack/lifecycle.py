@@ -93,7 +93,8 @@ def declare_base_replica(settings: Settings) -> None:
     if any(spec.role is Role.SERVING for spec in list_replicas(settings)):
         return
     model_dir = prepare_base_model(settings)
-    declare_replica(settings, name=BASE_REPLICA, model_dir=model_dir, served_name=served_name(settings.registered_model, model_dir), role=Role.SERVING)
+    name = served_name(settings.registered_model, model_dir)
+    declare_replica(settings, name=BASE_REPLICA, model_dir=model_dir, served_name=name, role=Role.SERVING)
 
 
 def _bring_up(settings: Settings, supervisor: ProcessId, *, serve: bool, watch: Watch) -> StackState:
