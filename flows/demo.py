@@ -24,6 +24,7 @@ from infra.stack.lifecycle import start_stack
 from infra.stack.state import write_atomically
 from pipelines.artifacts import from_json, to_json
 from pipelines.config import IngestConfig, RewardsConfig, RunConfig
+from pipelines.promotion.policy import PromotionPolicy
 
 CORRECTED_SHARE = 0.75
 """Share of failed training requests that the operator corrects; all failed hold-out requests are."""
@@ -69,6 +70,8 @@ def demo_config(settings: Settings, training: Traffic, holdout: Traffic, seed: i
     return RunConfig(
         ingest=IngestConfig(experiments=(f"gateway/{settings.endpoint}",)),
         rewards=RewardsConfig(holdout_share=min(0.9, max(0.05, share))),
+        # One of the 16 bundled instances is 6 points, and the interval of losing it alone reaches 19.
+        promotion=PromotionPolicy(swebench_margin_points=20.0),
         seed=seed,
     )
 

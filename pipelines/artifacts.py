@@ -1,6 +1,6 @@
 """Content addresses and stage records: how a stage names what it made and hands it on.
 
-Owns canonical JSON, digests, the record of a finished stage and the manifest of an artifact folder. Refuses to read or write
+Owns JSON, digests, the record of a finished stage and the manifest of an artifact folder. Refuses to read or write
 storage (`infra.lake` does).
 """
 
@@ -15,8 +15,12 @@ T = TypeVar("T")
 
 
 def to_json(value: object) -> bytes:
-    """Canonical JSON of a dataclass, pydantic model or plain value: sorted keys, no spaces, UTC timestamps ending in Z."""
-    return orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC)
+    """JSON of a dataclass, pydantic model or plain value: no spaces, UTC timestamps ending in Z.
+
+    Keys keep their order: chat templates render tool schemas in it, so sorting them would train on other prompts than
+    production sends.
+    """
+    return orjson.dumps(value, default=_plain, option=orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC)
 
 
 def from_json(kind: type[T], data: bytes | str) -> T:
@@ -35,8 +39,8 @@ def digest_bytes(data: bytes) -> str:
 
 
 def digest(value: object) -> str:
-    """Content digest of a value's canonical JSON."""
-    return digest_bytes(to_json(value))
+    """Content digest of a value's JSON with sorted keys: their order is no content."""
+    return digest_bytes(orjson.dumps(to_plain(value), option=orjson.OPT_SORT_KEYS))
 
 
 def stage_key(stage: str, config: object, parents: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Schema of the lake's `ledger` table: scalar columns to query by, and `body`, the exact entry as canonical JSON.
+"""Schema of the lake's `ledger` table: scalar columns to query by, and `body`, the exact entry as JSON.
 
 `pipelines.economics.ledger` owns what an entry means.
 """

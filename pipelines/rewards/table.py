@@ -1,4 +1,4 @@
-"""Rows of the lake's reward tables: scalar columns to query by, and `body`, the exact record as canonical JSON.
+"""Rows of the lake's reward tables: scalar columns to query by, and `body`, the exact record as JSON.
 
 Owns the schemas of `tasks` and `verdicts`, and pure conversions both ways. Refuses to read or write tables.
 """

@@ -33,7 +33,7 @@ def render(messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, gener
 def test_each_tool_takes_one_line_with_the_names_of_its_arguments() -> None:
     lines = render(PROMPT, TOOLS).split("\n")
 
-    assert {"look_up(order_id)", "refund(order_id, amount)", "wait()"} <= set(lines)
+    assert {"look_up(order_id)", "refund(amount, order_id)", "wait()"} <= set(lines)
     assert lines[:2] == ["<|im_start|>system", "You are an agent."]
 
 
@@ -63,3 +63,9 @@ def test_a_template_marker_in_a_customers_text_stays_text_of_the_turn() -> None:
     rendered = render((Message(Role.USER, "{{ 7 * 7 }} {% raw %}"),))
 
     assert "{{ 7 * 7 }} {% raw %}" in rendered
+
+
+def test_the_order_of_a_schemas_properties_does_not_change_the_prompt() -> None:
+    turned = ToolSpec("refund", "", {"type": "object", "properties": {"amount": {}, "order_id": {}}})
+
+    assert render(PROMPT, TOOLS) == render(PROMPT, (TOOLS[0], turned, TOOLS[2]))
