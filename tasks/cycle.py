@@ -67,7 +67,7 @@ def _finish(ref: CycleRef, config: RunConfig, records: list[StageRecord], wall_s
     tracking.log_metrics(ref.run_id, _headline(record))
     if holdout is None:
         tracking.note(
-            ref.run_id, "# Nothing to learn from\n\nToo few verifiable tasks came out of this cycle's traces; see cycle.json.\n"
+            ref.run_id, "**Nothing to learn from**: too few verifiable tasks came out of this cycle's traces; see cycle.json.\n"
         )
     elif intelligence is not None:
         note = next(r for r in records if r.stage == "promote_model").facts["note"]

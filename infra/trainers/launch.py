@@ -54,6 +54,9 @@ def run_training(
         if process.poll() is None:
             process.kill()
             process.wait()
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
     if code != 0 or not result_path.exists():
         raise TrainingError(_failure(code, list(tail), timed_out=timed_out, timeout_s=timeout_s))
     return from_json(TrainingResult, result_path.read_bytes())

@@ -14,7 +14,7 @@ MAX_LISTED_TASKS = 10
 
 def to_markdown(decision: Decision, evidence: Evidence, *, facts: Sequence[tuple[str, str]] = ()) -> str:
     """Verdict, the reason for it, every check, then `facts` (label and value) the caller adds, such as cost and model version."""
-    lines = [f"# {HEADLINES[decision.verdict]}: {_because(decision, evidence)}", ""]
+    lines = [f"**{HEADLINES[decision.verdict]}**: {_because(decision, evidence)}", ""]
     if decision.additional_tasks is not None:
         lines += [f"{decision.additional_tasks} more hold-out tasks would decide it.", ""]
     lines += [f"- {label}: {value}" for label, value in facts]

@@ -154,11 +154,11 @@ def test_no_scored_pair_is_held_without_a_traceback() -> None:
 def test_the_note_says_the_verdict_first_and_every_check() -> None:
     decision = decide(GOOD, POLICY)
     note = to_markdown(decision, GOOD, facts=[("cost", "0.0124 USD")])
-    assert note.startswith("# Promote: 16.7% -> 75.0%, +58.3 points (95% interval ")
+    assert note.startswith("**Promote**: 16.7% -> 75.0%, +58.3 points (95% interval ")
     assert "- cost: 0.0124 USD" in note
     assert all(f"| {reason.check} | passed |" in note for reason in decision.reasons)
     rejected = decide(replace(GOOD, leaks=("key | in row 3",)), POLICY)
-    assert to_markdown(rejected, GOOD).startswith("# Reject: leaks: 1 found")
+    assert to_markdown(rejected, GOOD).startswith("**Reject**: leaks: 1 found")
     assert "key \\| in row 3" in to_markdown(rejected, GOOD)
 
 
@@ -174,4 +174,4 @@ def test_nothing_is_promoted_unless_the_whole_interval_is_above_zero(pairs: list
         assert all(reason.passed for reason in decision.reasons)
     else:
         assert failing(decision)
-    assert to_markdown(decision, replace(GOOD, holdout=holdout)).startswith("# ")
+    assert to_markdown(decision, replace(GOOD, holdout=holdout)).startswith("**")
