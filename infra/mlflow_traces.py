@@ -95,6 +95,13 @@ def newest(url: str, experiments: Sequence[str]) -> TraceCursor:
         return max((_cursor(info) for info in _infos(store, locations, 0) if _is_production(info)), default=TraceCursor())
 
 
+def known_experiments(url: str, experiments: Sequence[str]) -> tuple[str, ...]:
+    """Those of the experiments that exist, by name or id; the gateway makes its own with the first endpoint."""
+    store = open_store(url)
+    with mlflow_errors(url, "list experiments"):
+        return tuple(e for e in experiments if e.isdigit() or store.get_experiment_by_name(e) is not None)  # type: ignore[no-untyped-call]  # mlflow leaves it unannotated
+
+
 def trace_ids_by_completion(url: str, experiment: str, *, since_ms: int) -> dict[str, str]:
     """Trace id per completion id (`chatcmpl-...`) of the calls that began at or after `since_ms`.
 

@@ -7,7 +7,7 @@ from prefect import task
 
 from infra.cycles import claim_batch, digests_of_finished_cycles, read_batch
 from infra.lake import Lake
-from infra.mlflow_traces import newest, search
+from infra.mlflow_traces import known_experiments, newest, search
 from infra.settings import Settings
 from infra.sources import list_inbox, read_inbox_file
 from pipelines.artifacts import StageRecord, digest
@@ -30,7 +30,8 @@ async def ingest(cycle: CycleRef, config: IngestConfig) -> StageRecord:
 
 def inputs_digest(settings: Settings, lake: Lake, config: IngestConfig) -> str:
     """Digest of what the sources hold now; changes when a trace comes, is judged, or a file is dropped."""
-    cursor = newest(settings.mlflow_url, config.experiments) if config.experiments else None
+    experiments = known_experiments(settings.mlflow_url, config.experiments) if config.experiments else ()
+    cursor = newest(settings.mlflow_url, experiments) if experiments else None
     inbox = list_inbox(lake).digest if config.inbox else ""
     return digest([list(config.experiments), cursor, inbox])
 
@@ -76,8 +77,11 @@ def _read_all(stage: Stage, config: IngestConfig) -> tuple[list[Trace], list[Rej
 
 
 def _records(stage: Stage, config: IngestConfig) -> Iterator[Trace | Rejection]:
-    if config.experiments:
-        for found in search(stage.settings.mlflow_url, config.experiments):
+    experiments = known_experiments(stage.settings.mlflow_url, config.experiments) if config.experiments else ()
+    for missing in sorted(set(config.experiments) - set(experiments)):
+        stage.say(f"ingest: MLflow has no experiment {missing!r}; it counts as empty")
+    if experiments:
+        for found in search(stage.settings.mlflow_url, experiments):
             yield parse_record(found.raw, Source("mlflow", ",".join(config.experiments), "mlflow"))
     if config.inbox:
         for file in list_inbox(stage.lake).files:

@@ -47,6 +47,8 @@ def client_environment(settings: Settings) -> dict[str, str]:
     return {
         **QUIET,
         **settings_environment(settings),
+        # Where deployed flows run: `prefect deploy` puts it into the deployments of prefect.yaml.
+        "EVERLOOP_ROOT": str(REPOSITORY),
         "HF_HOME": str(settings.root / "cache" / "huggingface"),
         "MLFLOW_TRACKING_URI": settings.mlflow_url,
         "PREFECT_API_URL": settings.prefect_api_url,
