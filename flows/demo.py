@@ -46,8 +46,6 @@ class Traffic:
 
 def run_demo(settings: Settings, *, seed: int = 0) -> dict[str, Any]:
     """Run the whole demo, or what is left of it, and print its summary; returns the cycle record."""
-    from flows.close_loop import run_cycle
-
     console = Console()
     with console.status("starting Prefect, MLflow and vLLM (the first start takes a minute or two)"):
         start = start_stack(settings)
@@ -57,7 +55,7 @@ def run_demo(settings: Settings, *, seed: int = 0) -> dict[str, Any]:
     shop = open_shop(settings.root / "demo" / f"shop-{seed}.sqlite", traffic.stock)
     training = _wave(settings, seed, "training", traffic.training, shop, corrected=CORRECTED_SHARE)
     holdout = _wave(settings, seed, "holdout", traffic.holdout, shop, corrected=1.0)
-    record = run_cycle(settings, demo_config(settings, training, holdout, seed))
+    record = _cycle(settings, demo_config(settings, training, holdout, seed), seed)
     after = _wave(settings, seed, "after", traffic.after, shop, corrected=0.0)
     before = Traffic(training.num_requests + holdout.num_requests, training.num_failed + holdout.num_failed, 0, {})
     print_summary(console, record, before, after)
@@ -74,6 +72,18 @@ def demo_config(settings: Settings, training: Traffic, holdout: Traffic, seed: i
         promotion=PromotionPolicy(swebench_margin_points=20.0),
         seed=seed,
     )
+
+
+def _cycle(settings: Settings, config: RunConfig, seed: int) -> dict[str, Any]:
+    """Run or resume the demo's cycle; once finished its record is kept, since the after-traffic would open another one."""
+    path = settings.root / "demo" / f"cycle-{seed}.json"
+    if path.is_file():
+        return from_json(dict[str, Any], path.read_bytes())
+    from flows.close_loop import run_cycle
+
+    record = run_cycle(settings, config)
+    write_atomically(path, to_json(record))
+    return record
 
 
 def _wave(
