@@ -73,7 +73,7 @@ class StageRecord:
     counts: dict[str, int]
     """How many of what, for people and for the cycle record."""
     wall_s: float
-    """Seconds the stage's own work took, over all attempts that contributed to it."""
+    """Seconds of the attempt that finished the stage; work of an attempt that was killed before is not in it."""
     run_id: str = ""
     """MLflow run of the stage."""
     facts: dict[str, JsonValue] = field(default_factory=dict)

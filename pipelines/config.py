@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pipelines.economics.prices import Price, core_hour, price_list
 from pipelines.errors import ConfigError
 from pipelines.promotion.policy import PromotionPolicy
 from pipelines.rewards.synthesis import SynthesisOptions
@@ -69,6 +70,10 @@ class EconomicsConfig(BaseModel):
 
     cpu_core_hour_usd: float | None = Field(None, ge=0)
     """Price of one core for one hour, USD. None: the default of pipelines.economics.prices, with its source."""
+
+    def prices(self) -> dict[str, Price]:
+        """The price list with what this config overrides."""
+        return price_list(() if self.cpu_core_hour_usd is None else (core_hour(self.cpu_core_hour_usd),))
 
 
 class RunConfig(BaseModel):

@@ -1,7 +1,6 @@
 """A cycle's beginning and end: opening or resuming it, and writing its record, note and plots when it is done."""
 
 import asyncio
-import os
 from datetime import UTC, datetime
 
 from prefect import task
@@ -18,11 +17,10 @@ from pipelines.config import RunConfig
 from pipelines.cycle_record import build_cycle_record
 from pipelines.economics.intelligence import intelligence_per_dollar
 from pipelines.economics.ledger import LedgerEntry, cpu_entry, total, total_by_stage
-from pipelines.economics.prices import core_hour, price_list
 from pipelines.evaluation.comparison import Comparison
 from tasks.evaluation import CANDIDATE, CHAMPION, read_reports
 from tasks.ingest import inputs_digest
-from tasks.stage import EXPERIMENT, CycleRef
+from tasks.stage import EXPERIMENT, CycleRef, num_cores
 
 
 @task(name="open cycle", tags=["lake"])
@@ -86,9 +84,7 @@ def _comparisons(lake: Lake, records: list[StageRecord]) -> dict[str, Comparison
 
 def _ledger(records: list[StageRecord], config: RunConfig, wall_s: float) -> list[LedgerEntry]:
     """What the cycle held of this machine: all its cores, for as long as each stage took, and for the time between."""
-    usd = config.economics.cpu_core_hour_usd
-    prices = price_list(() if usd is None else (core_hour(usd),))
-    cores = len(os.sched_getaffinity(0))
+    prices, cores = config.economics.prices(), num_cores()
     outside = max(0.0, wall_s - sum(r.wall_s for r in records))
     times = [(r.stage, r.wall_s) for r in records] + [("orchestration", outside)]
     return [cpu_entry(stage, seconds, cores, prices) for stage, seconds in times]

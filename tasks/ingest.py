@@ -72,7 +72,10 @@ def _read_all(stage: Stage, config: IngestConfig) -> tuple[list[Trace], list[Rej
     traces: list[Trace] = []
     rejections: list[Rejection] = []
     for record in _records(stage, config):
-        (traces if isinstance(record, Trace) else rejections).append(record)  # type: ignore[arg-type]
+        if isinstance(record, Trace):
+            traces.append(record)
+        else:
+            rejections.append(record)
     return traces, rejections, len(traces) + len(rejections)
 
 

@@ -12,7 +12,6 @@ from infra.lake import Lake
 from pipelines.artifacts import StageRecord, digest, from_json, to_plain
 from pipelines.config import EconomicsConfig
 from pipelines.economics.ledger import cpu_entry
-from pipelines.economics.prices import core_hour, price_list
 from pipelines.errors import InfrastructureError
 from pipelines.evaluation.report import EvaluationReport
 from pipelines.promotion.decision import Decision, Evidence, Outcome, decide
@@ -20,8 +19,9 @@ from pipelines.promotion.note import to_markdown
 from pipelines.promotion.policy import PromotionPolicy
 from pipelines.rewards.model import RewardTask, Split
 from pipelines.rewards.table import task_to_row
+from pipelines.traces.leaks import find_secrets
 from tasks.evaluation import CANDIDATE, CHAMPION, read_reports
-from tasks.stage import CycleRef, Product, Stage, may_retry, run_stage
+from tasks.stage import CycleRef, Product, Stage, may_retry, num_cores, run_stage
 
 
 @task(name="promote", retries=1, retry_delay_seconds=5, retry_condition_fn=may_retry, tags=["registry"])
@@ -78,22 +78,28 @@ def _read_evidence(stage: Stage, dataset: StageRecord, evaluation: StageRecord, 
     reports, comparisons = read_reports(stage.lake.open_artifact(evaluation.uri))
     pair = f"{CHAMPION}-{CANDIDATE}"
     swebench = reports[f"{CANDIDATE}/swebench-tiny"]
-    tampering = tuple(f"{o.task_id}: {o.evidence}" for o in swebench.outcomes if "tamper" in o.evidence.lower())
+    tampering = tuple(f"{o.task_id}: {o.evidence}" for o in swebench.outcomes if o.tampered)
     return Evidence(
         holdout=comparisons[f"holdout/{pair}"],
         regression=comparisons.get(f"regression/{pair}"),
         num_regression_tasks=dataset.counts["regression_tasks"],
         swebench=comparisons.get(f"swebench-tiny/{pair}"),
-        leaks=(),
+        leaks=_find_leaks(stage.lake, dataset),
         tampering=tampering,
         cost_per_solved_usd=_cost_per_solved(reports[f"{CANDIDATE}/holdout"], economics),
     )
 
 
+def _find_leaks(lake: Lake, dataset: StageRecord) -> tuple[str, ...]:
+    """Secrets in what the candidate was trained on, read back from the stored dataset."""
+    folder = lake.open_artifact(dataset.uri)
+    texts = {name: (folder / name).read_text(encoding="utf-8").split("\n") for name in ("tasks.jsonl", "sft.jsonl")}
+    return tuple(leak for name, lines in texts.items() for leak in find_secrets(lines, where=name))
+
+
 def _cost_per_solved(report: EvaluationReport, economics: EconomicsConfig) -> float | None:
     """Serving cost of the candidate on the hold-out, per solved task; None when nothing was solved or the price is unknown."""
-    prices = price_list(() if economics.cpu_core_hour_usd is None else (core_hour(economics.cpu_core_hour_usd),))
-    cost = cpu_entry("serving", report.wall_s, 1, prices).cost_usd
+    cost = cpu_entry("serving", report.wall_s, num_cores(), economics.prices()).cost_usd
     num_solved = sum(bool(o.passed) for o in report.outcomes)
     return cost / num_solved if cost is not None and num_solved else None
 

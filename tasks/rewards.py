@@ -85,7 +85,7 @@ def read_traces(lake: Lake, cycle_id: str) -> list[Trace]:
 
 def _split_and_clean(
     lake: Lake, synthesis: Synthesis, traces: Sequence[Trace], config: RewardsConfig
-) -> tuple[RewardDataset, dict]:  # type: ignore[type-arg]  # facts are JSON
+) -> tuple[RewardDataset, dict[str, JsonValue]]:
     by_id = {t.id: t for t in traces}
     rows = lake.read("tasks", predicate=pl.col("split") == Split.REGRESSION.value)
     frozen = [task_from_row(row) for row in rows.iter_rows(named=True)]

@@ -1,5 +1,6 @@
 """How a stage runs: found by its key, or done once inside an MLflow run and recorded. Refuses to know what a stage does."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -93,6 +94,11 @@ def run_stage(
     record = lake.commit_record(record)
     tracking.finish(run_id)
     return record
+
+
+def num_cores() -> int:
+    """Cores this process may use: what a stage holds of the machine, busy or not."""
+    return len(os.sched_getaffinity(0))
 
 
 def may_retry(task: object, task_run: object, state: object) -> bool:

@@ -73,7 +73,16 @@ def _grade_answer(bed: TestBed, task: Task, seed: int, completion: Completion) -
     tokens = (completion.input_tokens, completion.output_tokens, completion.duration_s)
     if not extraction.patch:
         cut = " (cut off)" if completion.truncated else ""
-        return TaskOutcome(task.id, seed, False, 0.0, None, "", f"{extraction.reason}{cut}: {text[:EXCERPT_CHARS]}", *tokens)
+        return TaskOutcome(
+            task_id=task.id,
+            seed=seed,
+            passed=False,
+            score=0.0,
+            evidence=f"{extraction.reason}{cut}: {text[:EXCERPT_CHARS]}",
+            input_tokens=tokens[0],
+            output_tokens=tokens[1],
+            duration_s=tokens[2],
+        )
     return _grade(bed, task, seed, extraction.patch, tokens)
 
 
@@ -86,7 +95,18 @@ def _grade(
     except InfrastructureError as error:
         return _failed(task, seed, FailureReason.SANDBOX, error, patch)
     duration_s = tokens[2] + time.perf_counter() - started
-    return TaskOutcome(task.id, seed, grade.resolved, float(grade.resolved), None, patch, grade.reason, *tokens[:2], duration_s)
+    return TaskOutcome(
+        task_id=task.id,
+        seed=seed,
+        passed=grade.resolved,
+        score=float(grade.resolved),
+        answer=patch,
+        evidence=grade.reason,
+        tampered=grade.tampered,
+        input_tokens=tokens[0],
+        output_tokens=tokens[1],
+        duration_s=duration_s,
+    )
 
 
 def _failed(task: Task, seed: int, reason: FailureReason, error: InfrastructureError, patch: str = "") -> TaskOutcome:

@@ -53,16 +53,16 @@ async def _attempt(client: ChatModel, task: RewardTask, sampling: Sampling, seed
         return TaskOutcome(task.id, seed, None, None, FailureReason.SERVER, evidence=str(error))
     verdict = verify(task, completion.message)
     return TaskOutcome(
-        task.id,
-        seed,
-        verdict.passed,
-        verdict.score,
-        verdict.failure,
-        _shown(completion.message),
-        verdict.evidence,
-        completion.input_tokens,
-        completion.output_tokens,
-        completion.duration_s,
+        task_id=task.id,
+        seed=seed,
+        passed=verdict.passed,
+        score=verdict.score,
+        failure=verdict.failure,
+        answer=_shown(completion.message),
+        evidence=verdict.evidence,
+        input_tokens=completion.input_tokens,
+        output_tokens=completion.output_tokens,
+        duration_s=completion.duration_s,
     )
 
 

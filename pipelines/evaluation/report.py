@@ -17,6 +17,8 @@ class TaskOutcome:
     answer: str = ""
     """The answer in short form, for people."""
     evidence: str = ""
+    tampered: bool = False
+    """Whether the answer tried to meddle with its own grading."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     duration_s: float | None = None

@@ -53,6 +53,16 @@ def scan(text: str) -> list[Finding]:
     return found
 
 
+def find_secrets(texts: Iterable[str], *, where: str) -> tuple[str, ...]:
+    """Every secret in the texts, masked, as one line each; empty when they are clean."""
+    return tuple(
+        f"{where}, row {index}: {finding.kind} ({finding.excerpt})"
+        for index, text in enumerate(texts)
+        for finding in scan(text)
+        if finding.is_secret
+    )
+
+
 def require_clean(texts: Iterable[str], *, where: str) -> None:
     """Raise LeakError when a secret is in any of the texts."""
     for index, text in enumerate(texts):

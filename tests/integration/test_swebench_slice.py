@@ -104,6 +104,10 @@ def test_a_forging_conftest_is_refused(bed: TestBed) -> None:
     grade = grade_patch(bed, PAGER, make_patch("conftest.py", None, forged))
     assert (grade.resolved, grade.tampered) == (False, True)
     assert "conftest.py" in grade.reason
+    outcome = evaluate_patches(
+        [PAGER], {PAGER.id: make_patch("conftest.py", None, forged)}, test_bed=bed, name="forger"
+    ).outcomes[0]
+    assert (outcome.passed, outcome.tampered) == (False, True)
 
 
 @pytest.mark.parametrize(

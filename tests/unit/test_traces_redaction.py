@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import LeakError
 from pipelines.traces.json_text import read_arguments
-from pipelines.traces.leaks import require_clean, scan
+from pipelines.traces.leaks import find_secrets, require_clean, scan
 from pipelines.traces.model import (
     RAW_LIMIT_CHARS,
     Expectation,
@@ -223,3 +223,14 @@ def test_any_text_can_be_redacted_and_scanned(text: str) -> None:
 )
 def test_no_email_survives_in_common_surroundings(email: str, around: str) -> None:
     assert email not in clean(around.format(email))
+
+
+def test_a_secret_that_is_found_is_named_without_being_shown() -> None:
+    secret = "ghp_" + "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bD1fG3hJ5"
+
+    found = find_secrets(["clean", f"see {secret} there"], where="sft.jsonl")
+
+    assert len(found) == 1
+    assert found[0].startswith("sft.jsonl, row 1: ")
+    assert secret not in found[0]
+    assert find_secrets(["clean"], where="sft.jsonl") == ()
