@@ -7,8 +7,9 @@ Where one run is spread over several records (spans, streamed chunks, lines of a
 module also has `parts(record)`, which names the run of each part, and `parse_parts(parts, source)`, which puts one run together.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Literal, Protocol, cast, runtime_checkable
 
 from pydantic import JsonValue
@@ -30,12 +31,15 @@ class Format(Protocol):
 class PartsFormat(Protocol):
     """A format whose runs and records do not correspond one to one."""
 
-    def parts(self, record: JsonValue) -> Sequence[tuple[str, JsonValue]]:
-        """Id of the run and the part itself, for each part in the record, in order. Empty: the record is one run, for `parse`."""
+    def parts(self, record: JsonValue) -> Sequence[tuple[str, JsonValue]] | None:
+        """Id of the run and the part itself, for each part in the record, in order.
+
+        Empty: the record is one run, for `parse`. None: it is this format's, but belongs to no run.
+        """
         ...
 
-    def parse_parts(self, parts: Sequence[JsonValue], source: Source) -> Trace:
-        """One run out of all its parts, in file order. Raises ValueError like `parse`."""
+    def parse_parts(self, parts: Sequence[JsonValue], source: Source) -> Trace | None:
+        """One run out of all its parts, in file order; None when they add nothing to other runs. Raises ValueError like `parse`."""
         ...
 
 
@@ -53,9 +57,15 @@ def load_format(name: str) -> Format:
     return cast(Format, plugins.load("traces.formats", name))
 
 
+@cache
+def all_formats() -> Mapping[str, Format]:
+    """Every shipped format by name, imported once: this is asked for each record."""
+    return {name: load_format(name) for name in plugins.available("traces.formats")}
+
+
 def detect(record: JsonValue) -> str | None:
     """Name of the format a record is in; None when no format knows it."""
-    scores = {name: load_format(name).match(record) for name in plugins.available("traces.formats")}
+    scores = {name: form.match(record) for name, form in all_formats().items()}
     best = max(scores, key=lambda name: scores[name])
     return best if scores[best] > 0 else None
 
@@ -65,10 +75,11 @@ def parse_record(record: JsonValue, source: Source, *, raw: str = "") -> Result:
     name = detect(record)
     if name is None:
         kind = type(record).__name__
-        detail = f"a {kind} in none of the formats {', '.join(plugins.available('traces.formats'))}"
+        detail = f"a {kind} in none of the formats {', '.join(all_formats())}"
         return Rejection(RejectionReason.UNKNOWN_FORMAT, detail, source, raw)
     source = replace(source, format=name)
-    return _attempt(lambda: load_format(name).parse(record, source), source, raw)
+    result = _attempt(lambda: all_formats()[name].parse(record, source), source, raw)
+    return result or Rejection(RejectionReason.EMPTY, "the record holds no run", source, raw)
 
 
 def parse_file(data: bytes, *, location: str, kind: Literal["mlflow", "file"] = "file") -> Iterator[Result]:
@@ -83,17 +94,21 @@ def parse_file(data: bytes, *, location: str, kind: Literal["mlflow", "file"] = 
             case Record():
                 found.extend(_read(item, source, runs))
     for entry in found:
-        yield _finish(entry) if isinstance(entry, _Run) else entry
+        result = _finish(entry) if isinstance(entry, _Run) else entry
+        if result is not None:
+            yield result
 
 
 def _read(record: Record, source: Source, runs: dict[tuple[str, str], _Run]) -> Iterator[Result | _Run]:
     """What a record adds: a result, or the runs that begin with it; its further parts go to runs that are known."""
     name = detect(record.value)
-    form = load_format(name) if name else None
+    form = all_formats()[name] if name else None
     try:
         parts = form.parts(record.value) if isinstance(form, PartsFormat) else ()
     except ValueError as error:
         yield Rejection(RejectionReason.INVALID_RECORD, str(error), replace(source, format=name or "unknown"), record.raw)
+        return
+    if parts is None:
         return
     if name is None or not parts:
         yield parse_record(record.value, source, raw=record.raw)
@@ -105,16 +120,16 @@ def _read(record: Record, source: Source, runs: dict[tuple[str, str], _Run]) -> 
         runs[name, run_id].parts.append(part)
 
 
-def _finish(run: _Run) -> Result:
+def _finish(run: _Run) -> Result | None:
     form = cast(PartsFormat, load_format(run.format))
     return _attempt(lambda: form.parse_parts(run.parts, run.source), run.source, run.raw)
 
 
-def _attempt(parse: Callable[[], Trace], source: Source, raw: str) -> Result:
+def _attempt(parse: Callable[[], Trace | None], source: Source, raw: str) -> Result | None:
     try:
         trace = parse()
     except ValueError as error:
         return Rejection(RejectionReason.INVALID_RECORD, str(error), source, raw)
-    if not trace.messages:
+    if trace is not None and not trace.messages:
         return Rejection(RejectionReason.EMPTY, f"trace {trace.id} has no message", source, raw)
     return trace
