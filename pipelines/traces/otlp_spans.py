@@ -15,10 +15,11 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from pipelines.traces.formats.langfuse import Step, open_json, read_specs
 from pipelines.traces.json_text import as_int
+from pipelines.traces.message_shapes import open_json, read_specs
 from pipelines.traces.model import ToolSpec, Usage
 from pipelines.traces.openai_messages import ROLES, as_dict, as_list, as_text
+from pipelines.traces.steps import Step
 from pipelines.traces.timestamps import read_time
 
 Fields = dict[str, JsonValue]

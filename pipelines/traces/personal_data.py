@@ -72,7 +72,9 @@ _MEANT_AS_ID = re.compile(
     re.VERBOSE,
 )
 """Words before a number that say what it is: nobody's phone, card or national number."""
-_MEANT_AS_VERSION = re.compile(r"(?:version|release|build|firmware|driver|[<>=~!]=|\w ?[<>~!]|\bv)[\"']?\s*[:=]?\s*[\"']?$")
+_MEANT_AS_VERSION = re.compile(
+    r"(?:version|release|build|firmware|driver|\bv)[\"']*\s*[:=]?\s*[\"']*$|[<>=~!]=[\"']?\s?[\"']?$|\w ?[<>~] ?$"
+)
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 
 

@@ -1,8 +1,8 @@
 """Redaction: secrets and personal data in a trace become stable pseudonyms before the trace leaves quarantine.
 
-Owns what a pseudonym looks like and where text stands in a trace. The same value gets the same pseudonym all over a lake (keyed
-hash), of the same shape as the value, so that an e-mail in a request, in the call's arguments and in the expectation still match
-and the task stays solvable. Names of people in free text are not recognised. `leaks` checks the result by other means.
+Owns where text stands in a trace, and that a value found once goes everywhere in it, so that an e-mail in a request, in the call's
+arguments and in the expectation still match and the task stays solvable. `secrets` and `personal_data` say what is found,
+`pseudonyms` what stands for it. Names of people in free text are not recognised. `leaks` checks the result by other means.
 """
 
 import re

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.traces.formats import langfuse, parse_file
-from pipelines.traces.formats.langfuse import read_turns, result_text
+from pipelines.traces.message_shapes import read_turns, result_text
 from pipelines.traces.model import Message, Outcome, Rejection, RejectionReason, Role, Trace, Usage
 from pipelines.traces.table import trace_from_row, trace_to_row
 from tests.unit.samples import sample_files

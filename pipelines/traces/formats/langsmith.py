@@ -12,19 +12,11 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from pipelines.traces.formats.langfuse import (
-    UNKNOWN_USAGE,
-    Fields,
-    Step,
-    merge_rows,
-    open_json,
-    read_specs,
-    scalar_facts,
-    tell,
-)
 from pipelines.traces.json_text import as_int
+from pipelines.traces.message_shapes import Fields, merge_rows, open_json, read_specs, scalar_facts
 from pipelines.traces.model import Expectation, Feedback, Outcome, Source, Trace, Usage
 from pipelines.traces.openai_messages import add_usage, as_dict, as_list, as_text, read_usage
+from pipelines.traces.steps import UNKNOWN_USAGE, Step, tell
 from pipelines.traces.timestamps import read_time
 
 _JUDGES: dict[str, Literal["human", "code", "llm_judge"]] = {

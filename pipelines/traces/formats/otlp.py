@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 
 from pydantic import JsonValue
 
-from pipelines.traces.formats.langfuse import Step, scalar_facts, tell, tree_order
 from pipelines.traces.json_text import unwrap
+from pipelines.traces.message_shapes import scalar_facts
 from pipelines.traces.model import Feedback, Outcome, Source, Trace
 from pipelines.traces.openai_messages import as_dict, as_list, as_text
 from pipelines.traces.otlp_spans import Fields, Span, is_genai, kind_of, read_attributes, read_span, read_step, trace_id
+from pipelines.traces.steps import Step, tell, tree_order
 
 _FACTS = {
     "agent": ("gen_ai.agent.name", "agent.name"),
