@@ -1,6 +1,6 @@
 # Everything starts here; needs Python 3.11 and make only. Paths are relative, so the checkout may lie under any name.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check lint types imports lock bench-demo clean
+.PHONY: help setup demo test check lint types imports lock bench-demo bench-privacy clean
 
 PYTHON ?= $(shell for p in python3.11 python3 python; do "$$p" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && { echo "$$p"; break; }; done)
 BIN := .venv/bin
@@ -40,6 +40,9 @@ lock: setup  ## Resolve the dependencies anew and write infra/locks
 
 bench-demo: setup  ## Measure the demo: time, memory, points gained, over three seeds
 	$(BIN)/python -m infra.benchmarks.bench_demo
+
+bench-privacy: setup  ## Measure redaction: recall and false positives per kind, on two corpora
+	$(BIN)/python -m infra.benchmarks.bench_privacy
 
 clean:  ## Remove the environments and caches; the state in .everloop stays
 	rm -rf .venv .venv-serving .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist *.egg-info

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 from typer.core import TyperGroup
 
+from flows import data_commands
+from flows.terminal import make_console, read_settings
 from infra.settings import Settings
 from pipelines.errors import ConfigError, EverloopError
 
@@ -55,6 +56,14 @@ app = typer.Typer(
 )
 
 
+app.command(
+    "ingest",
+    epilog="[bold]Examples[/]\n\n[cyan]everloop ingest --dry-run traces/*.jsonl[/]\n\n[cyan]everloop ingest --dry-run[/]  the lake's inbox",
+)(data_commands.ingest)
+app.add_typer(data_commands.cases, name="cases")
+app.add_typer(data_commands.quarantine, name="quarantine")
+
+
 @app.command(
     epilog="[bold]Examples[/]\n\n[cyan]everloop up[/]\n\n[cyan]EVERLOOP_MLFLOW_PORT=5001 everloop up[/]  when port 5000 is taken",
 )
@@ -66,8 +75,8 @@ def up(
     from infra.lake import open_lake
     from infra.stack.lifecycle import start_stack
 
-    settings = _settings()
-    console = _console()
+    settings = read_settings()
+    console = make_console()
     progress = _Progress(console)
     with console.status("starting") as spinner:
         start = start_stack(settings, serve=serve, watch=lambda state: spinner.update(progress.show(state)))
@@ -83,13 +92,13 @@ def down() -> None:
     """Stop exactly what [cyan]everloop up[/] started. Databases, models and the lake stay."""
     from infra.stack.lifecycle import stop_stack
 
-    stop = stop_stack(_settings())
+    stop = stop_stack(read_settings())
     if not stop.was_running:
-        _console().print("Nothing was running.")
+        make_console().print("Nothing was running.")
     elif stop.num_leftovers:
-        _console().print(f"Down; {stop.num_leftovers} processes were left without a supervisor and were ended too.")
+        make_console().print(f"Down; {stop.num_leftovers} processes were left without a supervisor and were ended too.")
     else:
-        _console().print("Down.")
+        make_console().print("Down.")
 
 
 @app.command(
@@ -98,7 +107,7 @@ def down() -> None:
 )
 def demo(seed: Annotated[int, typer.Option(min=0, help="Seed of the customers' requests and of training.")] = 0) -> None:
     """Run one whole cycle on a small support agent, from production traffic to the promoted model, and print what it gained."""
-    settings = _settings()
+    settings = read_settings()
     _point_clients_at_the_stack(settings)
     from flows.demo import run_demo
 
@@ -117,13 +126,13 @@ def run(
     """Run one cycle now: ingest, build rewards, post-train, evaluate, promote."""
     from pipelines.config import RunConfig, read_run_config
 
-    settings = _settings()
+    settings = read_settings()
     run_config = read_run_config(config) if config else RunConfig()
     _point_clients_at_the_stack(settings)
     from flows.close_loop import run_cycle
 
     record = run_cycle(settings, run_config)
-    _console().print(f"Cycle {record['cycle']}: [bold]{record['outcome']}[/]; `everloop status --json` has the whole record.")
+    make_console().print(f"Cycle {record['cycle']}: [bold]{record['outcome']}[/]; `everloop status --json` has the whole record.")
 
 
 @app.command(epilog="[bold]Examples[/]\n\n[cyan]everloop status[/]\n\n[cyan]everloop status --json | jq .cycle.decision[/]")
@@ -136,7 +145,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     from infra.stack.lifecycle import observe_stack
     from pipelines.artifacts import to_plain
 
-    settings = _settings()
+    settings = read_settings()
     state = observe_stack(settings)
     cycle = latest_cycle(open_lake(settings))
     if as_json:
@@ -152,14 +161,14 @@ def doctor() -> None:
     """Check this machine: Python, torch, vLLM, bubblewrap, disk, memory, ports, lake. Exit code 1 when something needs fixing."""
     from infra.doctor import CheckResult, diagnose
 
-    console = _console()
+    console = make_console()
 
     def show(result: CheckResult) -> None:
         _print_line(console, result.outcome, result.name, result.detail)
         if result.fix:
             console.print(f"{'':<27}fix: {result.fix}", markup=False, highlight=False)
 
-    results = diagnose(_settings(), report=show)
+    results = diagnose(read_settings(), report=show)
     if failed := [result.name for result in results if not result.ok]:
         raise ConfigError(f"{len(failed)} of {len(results)} checks failed: {', '.join(failed)}; see the fixes above")
 
@@ -181,23 +190,11 @@ class _Progress:
         return f"waiting for {', '.join(awaited)}" if awaited else "waiting"
 
 
-def _settings() -> Settings:
-    try:
-        return Settings()
-    except ValidationError as error:
-        problems = [f"EVERLOOP_{str(p['loc'][0]).upper()}={p['input']!r}: {p['msg']}" for p in error.errors()]
-        raise ConfigError(f"{'; '.join(problems)}; see `everloop --help`") from error
-
-
 def _point_clients_at_the_stack(settings: Settings) -> None:
     """Prefect and MLflow read their addresses from the environment when they are imported: set them before that."""
     from infra.stack.environment import client_environment
 
     os.environ.update(client_environment(settings))
-
-
-def _console() -> Console:
-    return Console(soft_wrap=True)
 
 
 def _places(settings: Settings) -> str:
@@ -210,7 +207,7 @@ def _places(settings: Settings) -> str:
 
 
 def _print_parts(settings: Settings, state: "StackState | None") -> None:
-    console = _console()
+    console = make_console()
     if state is None:
         console.print("The stack is down; [cyan]everloop up[/] starts it.")
         return
@@ -228,7 +225,7 @@ def _print_line(console: Console, status: str, name: str, detail: str) -> None:
 
 
 def _print_cycle(cycle: Any) -> None:
-    console = _console()
+    console = make_console()
     if cycle is None:
         console.print("No cycle yet; [cyan]everloop run[/] runs one, [cyan]everloop demo[/] a complete example.")
         return

@@ -24,7 +24,7 @@ from pipelines.rewards.model import RewardDataset, RewardTask, Split
 from pipelines.rewards.splits import LinkedTask, SplitOptions, assign_splits, keep_training_rows, linking_keys, shared_values
 from pipelines.rewards.synthesis import Synthesis, build_reward_tasks
 from pipelines.rewards.table import task_from_row, task_to_row
-from pipelines.traces.clusters import find_edge_case
+from pipelines.traces.clusters import find_edge_cases
 from pipelines.traces.deduplication import near_duplicate_groups
 from pipelines.traces.leaks import require_clean
 from pipelines.traces.model import EdgeCase, Role, Trace
@@ -45,7 +45,7 @@ def _build(stage: Stage, config: RewardsConfig) -> Product:
     options = ExpectationOptions(min_train_tasks=0, min_holdout_tasks=0)
     if traces:
         _check(stage, trace_frame(traces), traces_suite(options), "traces")
-    cases = [case for case in map(find_edge_case, traces) if case is not None]
+    cases = find_edge_cases(traces)
     stage.lake.append("edge_cases", [edge_case_to_row(c) for c in cases], transaction=(f"rewards/{stage.key}", 1))
     synthesis = build_reward_tasks(cases, config.synthesis)
     dataset, facts = _split_and_clean(stage.lake, synthesis, traces, config)

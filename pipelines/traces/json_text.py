@@ -12,6 +12,8 @@ from pydantic import JsonValue
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _INT64 = 1 << 63
+MAX_DEPTH = 100
+"""Levels of nesting that are read; orjson, which writes records, refuses 255, and a record stands inside others."""
 
 
 def read_json(data: bytes | str) -> JsonValue:
@@ -26,13 +28,24 @@ def read_json(data: bytes | str) -> JsonValue:
         raise ValueError("nested too deeply") from error
 
 
+def read_json_items(data: bytes) -> list[JsonValue | ValueError]:
+    """The elements of a JSON array like `read_json`, each one that cannot be stored as its error. Raises ValueError for anything else."""
+    try:
+        items = json.loads(data.decode("utf-8-sig"), parse_constant=lambda _: None)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(items, list):
+        raise ValueError("no JSON array")
+    return [_storable_or_error(item) for item in items]
+
+
 def read_arguments(text: str) -> dict[str, JsonValue] | None:
     """A tool call's argument string, strictly: None unless it is a JSON object that every JSON reader understands."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, dict) or not _is_plain(value):
+    if not isinstance(value, dict) or not _is_plain(value, MAX_DEPTH):
         return None
     return {clean_text(key): _storable(item) for key, item in value.items()}
 
@@ -67,13 +80,22 @@ def as_int(value: JsonValue) -> int | None:
     return int(number) if math.isfinite(number) and abs(number) < _INT64 else None
 
 
-def _storable(value: object) -> JsonValue:
+def _storable_or_error(value: object) -> JsonValue | ValueError:
+    try:
+        return _storable(value)
+    except ValueError as error:
+        return error
+
+
+def _storable(value: object, depth: int = MAX_DEPTH) -> JsonValue:
     if isinstance(value, str):
         return clean_text(value)
+    if isinstance(value, dict | list) and depth == 0:
+        raise ValueError(f"nested too deeply: more than {MAX_DEPTH} levels")
     if isinstance(value, dict):
-        return {clean_text(str(key)): _storable(item) for key, item in value.items()}
+        return {clean_text(str(key)): _storable(item, depth - 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [_storable(item) for item in value]
+        return [_storable(item, depth - 1) for item in value]
     if isinstance(value, bool) or value is None:
         return value
     if isinstance(value, int):
@@ -81,11 +103,10 @@ def _storable(value: object) -> JsonValue:
     return value if isinstance(value, float) and math.isfinite(value) else None
 
 
-def _is_plain(value: object) -> bool:
-    if isinstance(value, dict):
-        return all(_is_plain(item) for item in value.values())
-    if isinstance(value, list):
-        return all(_is_plain(item) for item in value)
+def _is_plain(value: object, depth: int) -> bool:
+    if isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return depth > 0 and all(_is_plain(item, depth - 1) for item in items)
     if isinstance(value, float):
         return math.isfinite(value)
     return not isinstance(value, int) or -_INT64 <= value < _INT64

@@ -164,6 +164,17 @@ class SignalKind(StrEnum):
     BUDGET_EXHAUSTED = "budget_exhausted"
     TRUNCATION = "truncation"
     RUN_ERROR = "run_error"
+    TAKEOVER = "takeover"
+    """A person took over, or stopped the run."""
+    REFUSAL = "refusal"
+    """The model declined."""
+    GUARDRAIL = "guardrail"
+    """A filter or a policy outside the model stopped it."""
+    LATENCY_OUTLIER = "latency_outlier"
+    COST_OUTLIER = "cost_outlier"
+    """In money or tokens."""
+    CUSTOM = "custom"
+    """Found by a user's own signal, whose name leads the detail."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,34 +1,31 @@
-"""Splitting a trace file into records: plain or gzip, one JSON document or JSON lines, cut off or not.
+"""Splitting a trace file into records: one JSON document, JSON lines or the rows of a table, packed or not, cut off or not.
 
-Owns bytes -> records with their byte offset. Refuses to know any format.
+Owns bytes -> records with their byte offset. What a file may be packed in is `containers`' affair: gzip and zstd, Parquet and CSV
+are told from the content. Refuses to know any format.
 """
 
-import gzip
-import io
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from pipelines.artifacts import to_json
-from pipelines.traces.json_text import clean_text, read_json
+from pipelines.traces.containers import Damage, Row, decompress, foreign_encoding, table_rows
+from pipelines.traces.json_text import clean_text, read_json, read_json_items
 from pipelines.traces.model import RAW_LIMIT_CHARS, RejectionReason
+from pipelines.traces.otlp_protobuf import protobuf_rows
 
 MAX_RECORD_BYTES = 64 << 20
 """A longer record is quarantined: one line of it would outweigh the rest of a batch."""
-MAX_FILE_BYTES = 2 << 30
-"""Decompressed; a longer gzip stream is a bomb."""
 RAW_KEPT_CHARS = 2 * RAW_LIMIT_CHARS
 """Kept of a refused record until redaction has seen it, so that the final cut does not halve a secret into hiding."""
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     value: JsonValue
-    position: int
-    """Byte offset in the (decompressed) file."""
+    position: int | None
+    """Byte offset in the (decompressed) file; None when it has none there."""
     raw: str
     """Start of the text it was parsed from, at most RAW_KEPT_CHARS."""
 
@@ -39,7 +36,7 @@ class Unreadable:
 
     reason: RejectionReason
     detail: str
-    position: int
+    position: int | None
     raw: str
 
 
@@ -48,14 +45,13 @@ def split_records(data: bytes) -> Iterator[Record | Unreadable]:
 
     Lines are cut at \\n only: U+2028 and U+0085 stand inside strings.
     """
-    data, trouble = _decompress(data)
-    if not data.strip():
-        yield Unreadable(RejectionReason.EMPTY, trouble or "the file is empty", 0, "")
-        return
-    document = None if trouble else _document(data)
-    yield from _elements(document) if document else _lines(data)
-    if trouble:
-        yield Unreadable(RejectionReason.UNREADABLE, trouble, len(data), "")
+    data, trouble = decompress(data)
+    if data.strip():
+        yield from _records(data, is_whole=trouble is None)
+    elif trouble is None:
+        yield Unreadable(RejectionReason.EMPTY, "the file is empty", 0, "")
+    if trouble is not None:
+        yield Unreadable(trouble.reason, trouble.detail, len(data), "")
 
 
 def excerpt(data: bytes) -> str:
@@ -63,22 +59,37 @@ def excerpt(data: bytes) -> str:
     return clean_text(data[: 4 * RAW_KEPT_CHARS].decode("utf-8", errors="replace"))[:RAW_KEPT_CHARS]
 
 
-def _decompress(data: bytes) -> tuple[bytes, str]:
-    """The content, and what is wrong with the compression; what came before the damage is kept."""
-    if not data.startswith(b"\x1f\x8b"):
-        return data, ""
-    pieces: list[bytes] = []
-    size_bytes = 0
-    with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-        try:
-            while piece := stream.read1(_READ_BYTES):
-                pieces.append(piece)
-                size_bytes += len(piece)
-                if size_bytes > MAX_FILE_BYTES:
-                    return b"".join(pieces), f"more than {MAX_FILE_BYTES} bytes after decompression"
-        except (EOFError, OSError, zlib.error) as error:
-            return b"".join(pieces), f"gzip stream damaged or cut off: {error}"
-    return b"".join(pieces), ""
+def _records(data: bytes, *, is_whole: bool) -> Iterator[Record | Unreadable]:
+    # First of all: its size prefix looks like UTF-16.
+    if (spans := protobuf_rows(data)) is not None:
+        yield from map(_from_table, spans)
+        return
+    if problem := foreign_encoding(data):
+        yield Unreadable(RejectionReason.UNREADABLE, problem, 0, excerpt(data))
+        return
+    if (rows := table_rows(data)) is not None:
+        yield from map(_from_table, rows)
+        return
+    document = _document(data) if is_whole else None
+    if document is None and is_whole and (items := _salvaged(data)):
+        yield from items
+        return
+    yield from _elements(document) if document else _lines(data)
+
+
+def _from_table(row: Row | Damage) -> Record | Unreadable:
+    if isinstance(row, Damage):
+        return Unreadable(row.reason, row.detail, row.position, excerpt(row.raw))
+    return _from_value(row.value, row.position)
+
+
+def _from_value(value: JsonValue, position: int | None) -> Record | Unreadable:
+    """A record out of a value that has no text of its own in the file."""
+    try:
+        text = to_json(value)
+    except TypeError as error:
+        return Unreadable(RejectionReason.UNREADABLE, f"cannot be stored as JSON: {error}", position, "")
+    return Record(value, position, excerpt(text)) if len(text) <= MAX_RECORD_BYTES else _too_large(text, position)
 
 
 def _document(data: bytes) -> Record | None:
@@ -91,14 +102,30 @@ def _document(data: bytes) -> Record | None:
         return None
 
 
-def _elements(document: Record) -> Iterator[Record]:
+def _salvaged(data: bytes) -> list[Record | Unreadable]:
+    """Of a JSON array with elements that cannot be stored, the others; empty when the file is no JSON array."""
+    if len(data) > MAX_RECORD_BYTES:
+        return []
+    try:
+        items = read_json_items(data)
+    except ValueError:
+        return []
+    return [
+        Unreadable(RejectionReason.UNREADABLE, f"no JSON: {item}", 0, "")
+        if isinstance(item, ValueError)
+        else _from_value(item, 0)
+        for item in items
+    ]
+
+
+def _elements(document: Record) -> Iterator[Record | Unreadable]:
     items = document.value
     is_batch = isinstance(items, list) and bool(items) and not all(isinstance(item, dict) and "role" in item for item in items)
     if not isinstance(items, list) or not is_batch:
         yield document
         return
     for item in items:
-        yield Record(item, 0, excerpt(to_json(item)))
+        yield _from_value(item, 0)
 
 
 def _lines(data: bytes) -> Iterator[Record | Unreadable]:
@@ -117,10 +144,15 @@ def _lines(data: bytes) -> Iterator[Record | Unreadable]:
 
 
 def _line(line: bytes, position: int) -> Record | Unreadable:
-    raw = excerpt(line)
     if len(line) > MAX_RECORD_BYTES:
-        return Unreadable(RejectionReason.TOO_LARGE, f"{len(line)} bytes; at most {MAX_RECORD_BYTES} are read", position, raw)
+        return _too_large(line, position)
+    raw = excerpt(line)
     try:
         return Record(read_json(line), position, raw)
     except ValueError as error:
         return Unreadable(RejectionReason.UNREADABLE, f"no JSON: {clean_text(str(error))[:200]}", position, raw)
+
+
+def _too_large(text: bytes, position: int | None) -> Unreadable:
+    detail = f"{len(text)} bytes; at most {MAX_RECORD_BYTES} are read"
+    return Unreadable(RejectionReason.TOO_LARGE, detail, position, excerpt(text))

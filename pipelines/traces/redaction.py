@@ -5,23 +5,26 @@ hash), of the same shape as the value, so that an e-mail in a request, in the ca
 and the task stays solvable. Names of people in free text are not recognised. `leaks` checks the result by other means.
 """
 
-import hmac
 import re
 from dataclasses import replace
-from hashlib import sha256
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from pipelines.artifacts import to_json
+from pipelines.traces.checksums import digits_of
 from pipelines.traces.json_text import read_arguments
 from pipelines.traces.model import RAW_LIMIT_CHARS, Expectation, Feedback, Message, Rejection, ToolCall, ToolSpec, Trace
-from pipelines.traces.secrets import PHONE_KEYS, SENSITIVE_KEYS, Kind, Match, digits_of, find_matches, is_card_number
+from pipelines.traces.personal_data import find_personal_data, is_phone_name
+from pipelines.traces.pseudonyms import is_pseudonym, pseudonym
+from pipelines.traces.secrets import Kind, Match, find_secrets, is_placeholder, is_secret_name
 
-FAKE_CARD_PREFIX = "40000000"
-FAKE_IBAN_BANK = "EVLP"
-FAKE_PHONE_PREFIX = "+1555"
-_ALREADY = re.compile(r"user-(?:[bdfgklmnprstvz][aeiou]){4}@example\.com|REDACTED_[a-z_]+_[0-9a-f]{8}")
-_CONSONANTS, _VOWELS = "bdfgklmnprstvz", "aeiou"
+_ESCAPE = re.compile(
+    r"""(?<!\\)\\{1,16}(?:u00(?P<code>[2-7][0-9a-fA-F])|[nrt"'])|(?<==)%(?P<plus>2B)|%(?P<percent>0A|2[02789C]|3[CE])"""
+)
+_MIN_DISTINCT_CHARS = 20
+"""A secret at least this long is no plain word."""
+_MIN_NUMBER_DIGITS = 9
+"""Fewer are nobody's number."""
 _MIN_KNOWN_CHARS = 6
 """A found value at least this long is replaced wherever it stands in the trace, context or not."""
 
@@ -65,32 +68,15 @@ def redact_text(text: str, policy: RedactionPolicy, *, key: bytes) -> str:
     return _Redactor(policy, key).text(text)
 
 
-def pseudonym(match: Match, value: str, *, key: bytes) -> str:
-    """What stands for a value: same kind and value, same pseudonym, whatever its spacing or case."""
-    canonical = value if match.kind is Kind.SECRET else value.replace(" ", "").casefold()
-    if match.kind in (Kind.PHONE, Kind.CARD):
-        canonical = digits_of(value)
-        canonical = (
-            canonical[1:] if len(canonical) == 11 and canonical[0] == "1" else canonical
-        )  # +1 before a North American number may be left out
-    tag = hmac.new(key, f"{match.kind}:{canonical}".encode("utf-8", errors="replace"), sha256).hexdigest()
-    number = str(int(tag, 16))
-    match match.kind:
-        case Kind.EMAIL:
-            return f"user-{_syllables(int(tag, 16))}@example.com"
-        case Kind.PHONE:
-            return f"{FAKE_PHONE_PREFIX}{number[:7]}"
-        case Kind.CARD:
-            return _in_shape(value, _with_check_digit(FAKE_CARD_PREFIX + number[:7]))
-        case Kind.IBAN:
-            return _fake_iban(number)
-        case Kind.IP:
-            low = int(tag[:8], 16)
-            if ":" in value:
-                return f"2001:db8::{tag[:4]}:{tag[4:8]}"
-            return f"198.{18 + low % 2}.{low // 2 % 256}.{low // 512 % 254 + 1}"  # RFC 2544: addresses that are nobody's
-        case Kind.SECRET:
-            return f"REDACTED_{match.label}_{tag[:8]}"
+def find_matches(text: str) -> list[Match]:
+    """Everything in the text that must go, in order, without overlaps; the earlier and longer one wins."""
+    plain = _without_escapes(text)
+    found = sorted((*find_secrets(plain), *find_personal_data(plain)), key=lambda m: (m.start, m.kind is not Kind.SECRET, -m.end))
+    kept: list[Match] = []
+    for match in found:
+        if not kept or match.start >= kept[-1].end:
+            kept.append(match)
+    return kept
 
 
 class _Redactor:
@@ -101,6 +87,7 @@ class _Redactor:
         self.key = key
         self.known: dict[str, str] = {}
         self.pattern: re.Pattern[str] | None = None
+        self.found: dict[tuple[str, str], list[Match]] = {}
 
     def learn_from(self, trace: Trace) -> None:
         for text in (trace.error, trace.user, *trace.attributes.values()):
@@ -116,19 +103,20 @@ class _Redactor:
         """Remember what must go in a value that stands under the key `name`."""
         if isinstance(value, dict):
             for key, item in value.items():
+                self.learn(key)
                 self.learn(item, key)
         elif isinstance(value, list):
             for item in value:
                 self.learn(item, name)
         elif isinstance(value, str):
             field = self._field_match(name, value)
-            for match in [field] if field else self._matches(value):
+            for match in [field] if field else self._matches(value, name):
                 self._remember(match, value[match.start : match.end])
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, name: str = "") -> str:
         pieces: list[str] = []
         position = 0
-        for match in self._matches(text):
+        for match in self._matches(text, name):
             pieces += [text[position : match.start], self._stand_in(match, text[match.start : match.end])]
             position = match.end
         return self._replace_known("".join(pieces) + text[position:])
@@ -139,23 +127,24 @@ class _Redactor:
     def value(self, value: JsonValue, name: str = "") -> JsonValue:
         """Redact inside JSON; `name` is the key the value stands under."""
         if isinstance(value, dict):
-            return {key: self.value(item, key) for key, item in value.items()}
+            return {self.text(key): self.value(item, key) for key, item in value.items()}
         if isinstance(value, list):
             return [self.value(item, name) for item in value]
         if not isinstance(value, str):
             return self._number(value, name)
         field = self._field_match(name, value)
-        return self._stand_in(field, value) if field else self.text(value)
+        return self._stand_in(field, value) if field else self.text(value, name)
 
     def _field_match(self, name: str, value: str) -> Match | None:
         """The value as a whole, where the name of its field says what it is."""
-        if name.casefold() in SENSITIVE_KEYS and value and not _ALREADY.fullmatch(value):
+        if is_secret_name(name) and value and not is_placeholder(value):
             return Match(Kind.SECRET, 0, len(value), "password")
         return Match(Kind.PHONE, 0, len(value), "phone") if self._is_phone_field(name, value) else None
 
     def _remember(self, match: Match, value: str) -> None:
         """A secret that is a plain word ("postgres") stands for itself elsewhere and is not looked for there."""
         is_distinct = any(c.isdigit() for c in value) and (match.kind is not Kind.SECRET or any(c.isalpha() for c in value))
+        is_distinct = is_distinct or len(value) >= _MIN_DISTINCT_CHARS
         if len(value) >= _MIN_KNOWN_CHARS and (is_distinct or match.kind is Kind.EMAIL):
             self.known.setdefault(value, pseudonym(match, value, key=self.key))
             self.pattern = None
@@ -163,34 +152,38 @@ class _Redactor:
     def _stand_in(self, match: Match, value: str) -> str:
         return self.known.get(value) or pseudonym(match, value, key=self.key)
 
-    def _matches(self, text: str) -> list[Match]:
-        found = find_matches(text)
-        return [m for m in found if m.kind in self.kinds and not _is_pseudonym(m, text[m.start : m.end])]
+    def _matches(self, text: str, name: str = "") -> list[Match]:
+        """Each text is looked through once, though it is first learned from and then redacted; its field's name is context."""
+        if (name, text) not in self.found:
+            shift = len(name) + 2 if name else 0
+            found = find_matches(f"{name}: {text}" if name else text)
+            inside = (replace(m, start=m.start - shift, end=m.end - shift) for m in found if m.start >= shift)
+            self.found[name, text] = [m for m in inside if m.kind in self.kinds and not is_pseudonym(m, text[m.start : m.end])]
+        return self.found[name, text]
 
     def _replace_known(self, text: str) -> str:
         if not self.known:
             return text
         if self.pattern is None:
             values = sorted(self.known, key=len, reverse=True)
-            self.pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, values))})(?!\w)")
+            self.pattern = re.compile(rf"(?:(?<!\w)|(?<=\\[nrt])|(?<=\\u00\w\w))(?:{'|'.join(map(re.escape, values))})(?!\w)")
         return self.pattern.sub(lambda m: self.known[m[0]], text)
 
     def _number(self, value: JsonValue, name: str) -> JsonValue:
-        """A number stays a number, except a phone or card number written as one, which becomes its pseudonym's digits."""
+        """A number stays a number, except a phone, card or national number written as one: it becomes its pseudonym's digits."""
         if isinstance(value, bool) or not isinstance(value, int):
             return value
         text = str(value)
         if self._is_phone_field(name, text):
             return int(digits_of(pseudonym(Match(Kind.PHONE, 0, 0, "phone"), text, key=self.key)))
-        if text in self.known:
-            return int(digits_of(self.known[text]) or 0)
-        return value
+        if len(text) < _MIN_NUMBER_DIGITS:
+            return value
+        redacted = self.text(text, name)
+        return value if redacted == text else int(digits_of(redacted) or 0)
 
     def _is_phone_field(self, name: str, value: str) -> bool:
         is_number = 7 <= len(digits_of(value)) <= 15 and re.fullmatch(r"[\d\s.()+-]+", value) is not None
-        return (
-            Kind.PHONE in self.kinds and name.casefold() in PHONE_KEYS and is_number and not digits_of(value).startswith("1555")
-        )
+        return Kind.PHONE in self.kinds and is_phone_name(name) and is_number and not digits_of(value).startswith("1555")
 
 
 def _redact_message(message: Message, redactor: _Redactor) -> Message:
@@ -205,7 +198,7 @@ def _redact_call(call: ToolCall, redactor: _Redactor) -> ToolCall:
         return replace(call, raw_arguments=raw)
     arguments = redactor.value(call.arguments)
     assert isinstance(arguments, dict)
-    if arguments == call.arguments:
+    if arguments == call.arguments and raw == call.raw_arguments:
         return call
     return replace(
         call, arguments=arguments, raw_arguments=raw if read_arguments(raw) == arguments else to_json(arguments).decode()
@@ -235,42 +228,12 @@ def _redact_expectation(item: Expectation, redactor: _Redactor) -> Expectation:
     return replace(item, value=redactor.value(item.value), author=redactor.optional(item.author))
 
 
-def _is_pseudonym(match: Match, value: str) -> bool:
-    digits = digits_of(value)
-    match match.kind:
-        case Kind.PHONE:
-            return digits.startswith("1555") and len(digits) == 11
-        case Kind.CARD:
-            return digits.startswith(FAKE_CARD_PREFIX)
-        case Kind.IBAN:
-            return FAKE_IBAN_BANK in value
-        case _:
-            return _ALREADY.fullmatch(value) is not None or value.startswith(("198.18.", "198.19."))
+def _without_escapes(text: str) -> str:
+    """The text with the escapes of JSON and of URLs blanked out in place, so that a value after one begins a word."""
+    return _ESCAPE.sub(_blank, text) if "\\" in text or "%" in text else text
 
 
-def _syllables(number: int) -> str:
-    """Four syllables, 24 million names: a small model copies them in a few tokens, where it trips over hex digits."""
-    text = ""
-    for _ in range(4):
-        number, consonant = divmod(number, len(_CONSONANTS))
-        number, vowel = divmod(number, len(_VOWELS))
-        text += _CONSONANTS[consonant] + _VOWELS[vowel]
-    return text
-
-
-def _with_check_digit(digits: str) -> str:
-    return next(digits + str(last) for last in range(10) if is_card_number(digits + str(last)))
-
-
-def _in_shape(value: str, digits: str) -> str:
-    """The digits with the separators of the original when it has sixteen digits too."""
-    if len(digits_of(value)) != len(digits):
-        return digits
-    fresh = iter(digits)
-    return "".join(next(fresh) if c.isdecimal() else c for c in value)
-
-
-def _fake_iban(number: str) -> str:
-    account = FAKE_IBAN_BANK + number[:14]
-    remainder = int("".join(str(int(c, 36)) for c in account + "GB00")) % 97
-    return f"GB{98 - remainder:02d}{account}"
+def _blank(match: re.Match[str]) -> str:
+    code = match["code"] or match["plus"] or match["percent"]
+    character = chr(int(code, 16)) if code else {"n": "\n", "r": "\r", "t": "\t"}.get(match[0][-1], match[0][-1])
+    return character.rjust(len(match[0]), character if character in "\"'" else " ")

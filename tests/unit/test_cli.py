@@ -21,7 +21,7 @@ def everloop(home: Path, *arguments: str, **variables: str) -> subprocess.Comple
     return subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.parametrize("command", ["up", "down", "demo", "run", "status", "doctor"])
+@pytest.mark.parametrize("command", ["up", "down", "demo", "run", "ingest", "status", "doctor"])
 def test_every_command_has_help_with_an_example(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0

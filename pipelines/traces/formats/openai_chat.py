@@ -5,7 +5,7 @@ responses and streamed chunks. Beside them a row may carry `feedback` and `expec
 `conversation_id`, `user` and `id`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -24,12 +24,9 @@ from pipelines.traces.openai_messages import (
     read_tools,
     read_usage,
 )
-from pipelines.traces.records import Record, Unreadable
 from pipelines.traces.timestamps import read_time
 
 CHUNK = "chat.completion.chunk"
-_CHUNKS = "everloop.chunks"
-"""Marks a record that `join_chunks` made."""
 _JUDGES: dict[str, Literal["human", "code", "llm_judge"]] = {"human": "human", "code": "code", "llm_judge": "llm_judge"}
 
 
@@ -37,7 +34,7 @@ def match(record: JsonValue) -> int:
     if is_message_list(record):
         return 1
     fields = as_dict(record)
-    if fields.get("object") in (CHUNK, "chat.completion") or _CHUNKS in fields:
+    if fields.get("object") in (CHUNK, "chat.completion"):
         return 2
     request, response = _request(fields), _response(fields)
     return 1 if isinstance(request.get("messages"), list) or isinstance(response.get("choices"), list) else 0
@@ -45,8 +42,6 @@ def match(record: JsonValue) -> int:
 
 def parse(record: JsonValue, source: Source) -> Trace:
     fields: dict[str, JsonValue] = {"messages": record} if isinstance(record, list) else as_dict(record)
-    if _CHUNKS in fields:
-        fields = {"response": _assemble(as_list(fields[_CHUNKS]))}
     request, response = _request(fields), _response(fields)
     choice = as_dict(next(iter(as_list(response.get("choices"))), None))
     messages = read_messages(request.get("messages") or [])
@@ -70,19 +65,15 @@ def parse(record: JsonValue, source: Source) -> Trace:
     )
 
 
-def join_chunks(records: Iterable[Record | Unreadable]) -> Iterator[Record | Unreadable]:
-    """Streamed chunks of one completion become one record, where its first chunk stood; all else passes through in order."""
-    items = list(records)
-    streams: dict[str, list[JsonValue]] = {}
-    for item in items:
-        if isinstance(item, Record) and (key := _chunk_key(item.value)):
-            streams.setdefault(key, []).append(item.value)
-    for item in items:
-        key = _chunk_key(item.value) if isinstance(item, Record) else ""
-        if not key or not isinstance(item, Record):
-            yield item
-        elif chunks := streams.pop(key, []):
-            yield Record({_CHUNKS: chunks}, item.position, item.raw)
+def parts(record: JsonValue) -> list[tuple[str, JsonValue]]:
+    """A streamed chunk belongs to the completion of its id; every other record is a run of its own."""
+    fields = as_dict(record)
+    return [(str(fields.get("id")), record)] if fields.get("object") == CHUNK else []
+
+
+def parse_parts(parts: Sequence[JsonValue], source: Source) -> Trace:
+    """One run out of the chunks of a streamed completion."""
+    return parse({"response": _assemble(list(parts))}, source)
 
 
 def read_feedback(items: JsonValue) -> tuple[Feedback, ...]:
@@ -159,11 +150,6 @@ def _attributes(fields: dict[str, JsonValue], choice: dict[str, JsonValue]) -> d
     if reason := as_text(choice.get("finish_reason")):
         found["finish_reason"] = reason
     return found
-
-
-def _chunk_key(value: JsonValue) -> str:
-    fields = as_dict(value)
-    return f"{fields.get('id')}" if fields.get("object") == CHUNK else ""
 
 
 def _assemble(chunks: list[JsonValue]) -> dict[str, JsonValue]:
