@@ -13,6 +13,7 @@ from flows.post_train import post_train
 from flows.promote_model import promote_model
 from infra.cycles import cycle_lock
 from infra.settings import Settings
+from infra.stack.lifecycle import require_servers
 from pipelines.artifacts import StageRecord
 from pipelines.config import RunConfig
 from tasks.cycle import begin, finish
@@ -52,5 +53,6 @@ def is_worth_training(dataset: StageRecord, config: RunConfig) -> bool:
 
 def run_cycle(settings: Settings, config: RunConfig) -> dict[str, JsonValue]:
     """`everloop run`: one cycle in this process, one at a time on this machine."""
+    require_servers(settings)
     with cycle_lock(settings):
         return asyncio.run(close_loop(config))

@@ -40,9 +40,17 @@ class ModelVersionInfo:
 
 
 def register(
-    settings: Settings, *, source_uri: str, manifest_digest: str, run_id: str = "", tags: Mapping[str, str] | None = None
+    settings: Settings,
+    *,
+    source_uri: str,
+    manifest_digest: str,
+    run_id: str = "",
+    tags: Mapping[str, str] | None = None,
+    description: str = "",
 ) -> int:
-    """Version of the model with this manifest, created when there is none; given tags are set either way.
+    """Version of the model with this manifest, created when there is none; given tags and description are set either way.
+
+    The description is Markdown: what stands on the version's page, where a tag would be no link.
 
     Nothing is copied or opened: verify the artifact first.
     """
@@ -54,10 +62,12 @@ def register(
         if known is not None:
             for key, value in all_tags.items():
                 client.set_model_version_tag(name, str(known.version), key, value)
+            if description:
+                client.update_model_version(name, str(known.version), description)
             return known.version
         _ensure_model(client, name)
         source = source_uri if "://" in source_uri else f"lake://{source_uri}"  # MLflow refuses plain local paths
-        made = client.create_model_version(name, source, run_id or None, tags=all_tags)
+        made = client.create_model_version(name, source, run_id or None, tags=all_tags, description=description or None)
         return int(made.version)
 
 

@@ -21,7 +21,7 @@ from pipelines.rewards.model import RewardTask, Split
 from pipelines.rewards.table import task_to_row
 from pipelines.traces.leaks import find_secrets
 from tasks.evaluation import CANDIDATE, CHAMPION, read_reports
-from tasks.stage import CycleRef, Product, Stage, may_retry, num_cores, run_stage
+from tasks.stage import EXPERIMENT, CycleRef, Product, Stage, may_retry, num_cores, run_stage
 
 
 @task(name="promote", retries=1, retry_delay_seconds=5, retry_condition_fn=may_retry, tags=["registry"])
@@ -54,13 +54,18 @@ def _promote(
     decision = decide(evidence, policy)
     tags = {
         "everloop.cycle": stage.cycle.id,
-        "everloop.run_url": stage.tracking.run_url("everloop", stage.cycle.run_id),
+        "everloop.run_url": stage.tracking.run_url(EXPERIMENT, stage.cycle.run_id),
         "everloop.dataset_uri": dataset.uri,
         "everloop.dataset_digest": dataset.digest,
         "everloop.decision": decision.verdict.value,
     }
     version = registry.register(
-        stage.settings, source_uri=candidate.uri, manifest_digest=candidate.digest, run_id=candidate.run_id, tags=tags
+        stage.settings,
+        source_uri=candidate.uri,
+        manifest_digest=candidate.digest,
+        run_id=candidate.run_id,
+        tags=tags,
+        description=_describe_version(stage, dataset, candidate, evaluation, decision),
     )
     served = _carry_out(stage, decision, version)
     if decision.verdict is Outcome.PROMOTE:
@@ -72,6 +77,21 @@ def _promote(
     stage.say(f"decision: {decision.verdict.value}")
     facts = {"decision": to_plain(decision), "note": note, "model_version": version, **served}
     return Product("", digest([to_plain(decision), version, candidate.digest]), {"model_version": version}, facts)
+
+
+def _describe_version(
+    stage: Stage, dataset: StageRecord, candidate: StageRecord, evaluation: StageRecord, decision: Decision
+) -> str:
+    """What a person on the version's page can follow: the cycle, the training run, the dataset, the evaluation."""
+
+    def link(text: str, run_id: str) -> str:
+        return f"[{text}]({stage.tracking.run_url(EXPERIMENT, run_id)})"
+
+    return (
+        f"**{decision.verdict.value}** in {link(f'cycle {stage.cycle.id}', stage.cycle.run_id)}: "
+        f"{link('training', candidate.run_id)} on {link(f'dataset {dataset.digest[:12]}', dataset.run_id)}, "
+        f"{link('evaluation', evaluation.run_id)}"
+    )
 
 
 def _read_evidence(stage: Stage, dataset: StageRecord, evaluation: StageRecord, economics: EconomicsConfig) -> Evidence:

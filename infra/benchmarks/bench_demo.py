@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 import psutil
 
-SAMPLE_S = 1.0
+SAMPLE_S = 3.0
 COMMAND = [sys.executable, "-m", "flows.cli"]
 
 

@@ -84,7 +84,7 @@ async def drive(
     requests: Sequence[DemoRequest],
     shop: sqlite3.Connection,
     *,
-    concurrency: int = 16,
+    concurrency: int = 32,
     progress: Progress | None = None,
 ) -> TrafficReport:
     """Send the requests through `settings.endpoint`, carry out the calls, and leave a code feedback on every trace.

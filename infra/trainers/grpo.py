@@ -9,6 +9,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from infra.trainers.checkpoints import MarkComplete
 from infra.trainers.curves import Curves
+from infra.trainers.output_head import score_answers_only
 from infra.trainers.rollouts import RolloutEngine, score_reward
 from pipelines.training.recipe import GrpoRecipe
 
@@ -28,7 +29,7 @@ def run_grpo(
     config = GRPOConfig(
         output_dir=str(folder),
         max_steps=recipe.steps,
-        # One group at a time bounds memory: the logits of a whole step would take gigabytes.
+        # One group at a time bounds memory.
         per_device_train_batch_size=recipe.group_size,
         gradient_accumulation_steps=recipe.prompts_per_step,
         num_generations=recipe.group_size,
@@ -62,5 +63,6 @@ def run_grpo(
         processing_class=tokenizer,
         callbacks=[curves, MarkComplete()],
     )
+    score_answers_only(model, recipe.temperature)
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)

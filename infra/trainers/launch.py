@@ -16,6 +16,8 @@ from pipelines.errors import TrainingError
 
 PROGRESS_PREFIX = "progress "
 TAIL_LINES = 20
+MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": str(4 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)}
+"""glibc hands large blocks back when they are freed; by itself it raises its threshold and keeps them (mallopt(3))."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -67,6 +69,7 @@ def _environment() -> dict[str, str]:
     return {
         **os.environ,
         **quiet,
+        **MALLOC,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
     }
 

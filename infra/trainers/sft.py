@@ -11,6 +11,7 @@ from trl import SFTConfig, SFTTrainer
 from infra.inference.client import message_to_openai, tool_to_openai
 from infra.trainers.checkpoints import MarkComplete
 from infra.trainers.curves import Curves
+from infra.trainers.output_head import score_answers_only
 from pipelines.rewards.model import SftRow
 from pipelines.training.recipe import SftRecipe
 
@@ -56,6 +57,7 @@ def run_sft(
         processing_class=tokenizer,
         callbacks=[curves, MarkComplete()],
     )
+    score_answers_only(model)
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
 

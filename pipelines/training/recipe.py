@@ -11,11 +11,11 @@ class SftRecipe(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    steps: int = Field(20, ge=0)
+    steps: int = Field(18, ge=0)
     """Optimizer steps; 0 skips the phase."""
     batch_size: int = Field(8, ge=1)
     """Rows per step."""
-    learning_rate: float = Field(1e-4, gt=0)
+    learning_rate: float = Field(2e-4, gt=0)
     warmup_steps: int = Field(2, ge=0)
     save_every: int = Field(10, ge=1)
     """Steps between checkpoints."""
@@ -26,12 +26,12 @@ class GrpoRecipe(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    steps: int = Field(8, ge=0)
+    steps: int = Field(6, ge=0)
     """Optimizer steps; 0 skips the phase."""
-    prompts_per_step: int = Field(4, ge=1)
+    prompts_per_step: int = Field(8, ge=1)
     group_size: int = Field(8, ge=2)
     """Rollouts of each prompt; their mean is the baseline."""
-    learning_rate: float = Field(1.5e-5, gt=0)
+    learning_rate: float = Field(5e-5, gt=0)
     warmup_steps: int = Field(0, ge=0)
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature of rollouts."""

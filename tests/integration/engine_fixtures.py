@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from infra.inference.base_model import CHAT_TEMPLATE, bundled_gguf
+from infra.inference.convert_base import CHAT_TEMPLATE, bundled_gguf
 from infra.inference.replicas import ReplicaSpec, Role
 from infra.inference.vllm_server import server_command, server_environment
 from infra.settings import Settings

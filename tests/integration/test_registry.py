@@ -48,6 +48,19 @@ def test_registering_the_same_weights_again_gives_the_same_version(mlflow_settin
     assert registry.find_version(mlflow_settings, "cc33") is None
 
 
+def test_the_page_of_a_version_says_where_it_came_from(mlflow_settings: Settings) -> None:
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=mlflow_settings.mlflow_url, registry_uri=mlflow_settings.mlflow_url)
+
+    def register_with(description: str) -> str | None:
+        version = registry.register(mlflow_settings, source_uri="/lake/m", manifest_digest="dd44", description=description)
+        return client.get_model_version(mlflow_settings.registered_model, str(version)).description
+
+    assert register_with("hold in [cycle c1](http://here)") == "hold in [cycle c1](http://here)"
+    assert register_with("promote in [cycle c2](http://here)") == "promote in [cycle c2](http://here)"
+
+
 def test_a_promotion_moves_the_old_champion_to_previous_and_a_rollback_brings_it_back(mlflow_settings: Settings) -> None:
     one, two = _register(mlflow_settings, "aa11"), _register(mlflow_settings, "bb22")
     registry.promote(mlflow_settings, one)

@@ -7,8 +7,8 @@ from typing import Any
 
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from infra.inference.base_model import CHAT_TEMPLATE
 from infra.inference.client import message_to_openai, tool_to_openai
+from infra.inference.convert_base import CHAT_TEMPLATE
 from pipelines.traces.model import Message, Role, ToolCall, ToolSpec
 
 TOOLS = (
