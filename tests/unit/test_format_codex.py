@@ -20,7 +20,7 @@ META: Line = {
     "payload": {
         "id": "019e",
         "timestamp": "2026-01-27T11:59:59.000Z",
-        "cwd": "/work/app",
+        "cwd": "/home/dev/app",
         "originator": "codex_exec",
         "cli_version": "0.128.0",
         "model_provider": "openai",
@@ -28,7 +28,7 @@ META: Line = {
         "git": GIT,
     },
 }
-CONTEXT = "<environment_context>\n  <cwd>/work/old</cwd>\n</environment_context>"
+CONTEXT = "<environment_context>\n  <cwd>/home/dev/old</cwd>\n</environment_context>"
 
 
 def parse(data: bytes) -> list[Trace | Rejection]:
@@ -73,7 +73,7 @@ def test_a_rollout_gives_the_conversation_once_with_the_last_token_total() -> No
         META,
         message("developer", "<permissions instructions>read only"),
         message("user", CONTEXT),
-        line("turn_context", 1, model="gpt-5.1-codex", cwd="/work/app/sub", approval_policy="never", effort="high"),
+        line("turn_context", 1, model="gpt-5.1-codex", cwd="/home/dev/app/sub", approval_policy="never", effort="high"),
         message("user", "fix the tests"),
         event("user_message", message="fix the tests", images=[]),
         item("reasoning", summary=[{"type": "summary_text", "text": "hm"}], encrypted_content="gAAA"),
@@ -112,7 +112,7 @@ def test_a_rollout_gives_the_conversation_once_with_the_last_token_total() -> No
     assert (trace.id, trace.conversation_id, trace.model, trace.outcome) == ("019e", "019e", "gpt-5.1-codex", Outcome.UNKNOWN)
     assert (trace.started_at, trace.duration_s) == (datetime(2026, 1, 27, 12, tzinfo=UTC), 30)
     assert trace.attributes == {
-        "cwd": "/work/app",
+        "cwd": "/home/dev/app",
         "approval_policy": "never",
         "effort": "high",
         "version": "0.128.0",
@@ -151,7 +151,7 @@ def test_the_shapes_without_envelopes_are_read(is_document: bool) -> None:
         ("local_shell", {"type": "exec", "command": ["ls"]}),
         ("web_search", {"type": "search", "query": "ls"}),
     ]
-    assert (trace.id, trace.attributes["cwd"], trace.usage.input_tokens) == ("1b2c", "/work/old", None)
+    assert (trace.id, trace.attributes["cwd"], trace.usage.input_tokens) == ("1b2c", "/home/dev/old", None)
     assert trace.attributes.get("base_commit") == (None if is_document else "c0ffee")
 
 
