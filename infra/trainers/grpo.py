@@ -1,11 +1,14 @@
 """GRPO phase: TRL's GRPOTrainer with rollouts from the rollout replica and rewards from the verifiers."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
+from trl.trainer import grpo_trainer
 
 from infra.trainers.checkpoints import MarkComplete
 from infra.trainers.curves import Curves
@@ -65,4 +68,20 @@ def run_grpo(
     )
     score_answers_only(model, recipe.temperature)
     trainer.remove_callback(PrinterCallback)
-    trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+    with groups_kept_together():
+        trainer.train(resume_from_checkpoint=str(resume) if resume else None)
+
+
+@contextmanager
+def groups_kept_together() -> Iterator[None]:
+    """Each micro-batch is one group, whose prompt is then computed once (`infra.trainers.shared_prefix`).
+
+    TRL 1.16 shuffles the rollouts of a step before it cuts them into micro-batches. All of them make one optimizer step, so their
+    order changes nothing but rounding.
+    """
+    shuffle = grpo_trainer.shuffle_sequence_dict
+    grpo_trainer.shuffle_sequence_dict = lambda batch: batch
+    try:
+        yield
+    finally:
+        grpo_trainer.shuffle_sequence_dict = shuffle

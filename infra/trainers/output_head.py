@@ -1,4 +1,4 @@
-"""The output head on devices without Triton: only answer tokens are projected onto the vocabulary.
+"""The scored forward pass on devices without Triton: a shared prompt is computed once, only answers meet the vocabulary.
 
 There TRL 1.16 projects every position, the prompt's too, and multiplies in float32: half of a training step on a CPU.
 Owns that one replacement; refuses to change what is computed (a test holds both against each other).
@@ -12,8 +12,8 @@ import torch
 from torch.nn import functional as F
 from trl.trainer.utils import FusedCausalLMOutput
 
-IGNORED = -100
-"""Label of a position that is not scored, as in transformers and TRL."""
+from infra.trainers.policy import IGNORED
+from infra.trainers.shared_prefix import pack_rows
 
 
 def score_answers_only(model: Any, temperature: float = 1.0) -> None:
@@ -30,17 +30,25 @@ def score_answers_only(model: Any, temperature: float = 1.0) -> None:
     def forward(self: Any, *args: Any, fused_lm_head: bool = False, **kwargs: Any) -> Any:
         if not fused_lm_head:
             return original(*args, **kwargs)
-        labels_BT = kwargs.pop("labels")
-        hidden_BTD = self.base_model(*args, **(kwargs | {"use_cache": False})).last_hidden_state
-        return _score(hidden_BTD[:, :-1], labels_BT[:, 1:], self.get_output_embeddings(), temperature)
+        ids_BT, labels_BT = kwargs["input_ids"], kwargs["labels"]
+        attention_BT = kwargs.get("attention_mask")
+        packed = pack_rows(ids_BT, torch.ones_like(ids_BT) if attention_BT is None else attention_BT, labels_BT)
+        hidden_1LD = self.base_model(
+            input_ids=packed.ids_1L, position_ids=packed.positions_1L, attention_mask=packed.attention_11LL, use_cache=False
+        ).last_hidden_state
+        mask_BT = labels_BT[:, 1:] != IGNORED
+        hidden_ND = hidden_1LD[0, packed.place_BT[:, :-1][mask_BT]]
+        return _score(hidden_ND, labels_BT[:, 1:], mask_BT, self.get_output_embeddings(), temperature)
 
     model.forward = types.MethodType(forward, model)
 
 
-def _score(hidden_BTD: torch.Tensor, labels_BT: torch.Tensor, head: torch.nn.Linear, temperature: float) -> FusedCausalLMOutput:
-    mask_BT = labels_BT != IGNORED
+def _score(
+    hidden_ND: torch.Tensor, labels_BT: torch.Tensor, mask_BT: torch.Tensor, head: torch.nn.Linear, temperature: float
+) -> FusedCausalLMOutput:
+    """Score the N positions of `mask_BT`, given what the model holds before each of them."""
     targets_N = labels_BT[mask_BT]
-    logits_NV = F.linear(hidden_BTD[mask_BT], head.weight, head.bias).float() / temperature
+    logits_NV = F.linear(hidden_ND, head.weight, head.bias).float() / temperature
     logprobs_NV = torch.log_softmax(logits_NV, dim=-1)
     logprobs_N = logprobs_NV.gather(-1, targets_N[:, None])[:, 0]
     with torch.no_grad():

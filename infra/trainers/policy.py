@@ -10,6 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelines.errors import ConfigError
 
+IGNORED = -100
+"""Label of a position that is not scored, as in transformers and TRL."""
 TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",

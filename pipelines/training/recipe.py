@@ -11,7 +11,7 @@ class SftRecipe(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    steps: int = Field(18, ge=0)
+    steps: int = Field(14, ge=0)
     """Optimizer steps; 0 skips the phase."""
     batch_size: int = Field(8, ge=1)
     """Rows per step."""
@@ -26,7 +26,7 @@ class GrpoRecipe(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    steps: int = Field(6, ge=0)
+    steps: int = Field(14, ge=0)
     """Optimizer steps; 0 skips the phase."""
     prompts_per_step: int = Field(8, ge=1)
     group_size: int = Field(8, ge=2)
