@@ -80,7 +80,7 @@ def groups_kept_together() -> Iterator[None]:
     order changes nothing but rounding.
     """
     shuffle = grpo_trainer.shuffle_sequence_dict
-    grpo_trainer.shuffle_sequence_dict = lambda batch: batch
+    grpo_trainer.shuffle_sequence_dict = lambda seq_dict: seq_dict
     try:
         yield
     finally:
