@@ -26,6 +26,8 @@ _MIN_KEY_CHARS = 20
 _MIN_ENTROPY_BITS = 3.0
 """Per character; random base62 of 20 characters has about 4, words and paths stay below 3.5 but never begin like a key."""
 _PLACEHOLDER = "REDACTED_"
+_RESERVED_DOMAINS = (".example", "example.com")
+"""Nobody's (RFC 2606)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ def _has_password(word: str) -> bool:
 def _is_address(word: str) -> bool:
     name, at, domain = word.strip(".:").rpartition("@")
     is_domain = re.fullmatch(r"[A-Za-z0-9.-]+\.[A-Za-z]{2,}", domain) is not None
-    return bool(at and name and is_domain and domain != "example.com" and "://" not in word)
+    return bool(at and name and is_domain and not domain.endswith(_RESERVED_DOMAINS) and "://" not in word)
 
 
 def _entropy_bits(text: str) -> float:

@@ -48,6 +48,9 @@ def clean(text: str) -> str:
     return redact_text(text, POLICY, key=KEY)
 
 
+BOB = clean("bob@acme.io")
+
+
 def trace_of(request: str, arguments: dict[str, object], expected: dict[str, object]) -> Trace:
     raw = json.dumps(arguments)
     call = ToolCall("create_ticket", read_arguments(raw), raw, "c1")
@@ -126,8 +129,7 @@ def test_code_ids_amounts_and_hashes_are_left_alone(text: str) -> None:
 
 
 def test_personal_data_keeps_its_shape() -> None:
-    assert clean("mail bob.smith@acme.io").startswith("mail user-")
-    assert clean("mail bob.smith@acme.io").endswith("@example.com")
+    assert re.fullmatch(r"mail [a-z]{4}\.[a-z]{6}@[a-z]{4}\.example", clean("mail bob.smith@acme.io"))
     card = clean("4111 1111 1111 1111")
     assert is_card_number(digits_of(card))
     assert [len(group) for group in card.split()] == [4, 4, 4, 4]
@@ -243,9 +245,9 @@ def test_a_secret_that_is_found_is_named_without_being_shown() -> None:
     ("text", "kept"),
     [
         (r'{"body": "{\"client_secret\": \"' + "0f" * 16 + r'\"}"}', r"\"client_secret\": \"REDACTED_"),
-        (r"log: first line\nbob@acme.io\tok", r"log: first line\nuser-"),
-        (r"\u003cbob@acme.io\u003e", r"\u003cuser-"),
-        ("GET /find?email=bob%40acme.io&page=2", "%40example.com&page=2"),
+        (r"log: first line\nbob@acme.io\tok", r"log: first line\n" + BOB + r"\tok"),
+        (r"\u003cbob@acme.io\u003e", r"\u003c" + BOB + r"\u003e"),
+        ("GET /find?email=bob%40acme.io&page=2", f"email={BOB.replace('@', '%40')}&page=2"),
         ("GET /find?api_key=a1b2c3d4e5f6&page=2", "&page=2"),
         ("  - name: DB_PASSWORD\n    value: hunter2x9\n", "name: DB_PASSWORD\n    value: REDACTED_"),
     ],
