@@ -25,8 +25,9 @@ COMMAND = [sys.executable, "-m", "flows.cli"]
 class Measurement:
     seed: int
     wall_s: float
-    peak_bytes: int
-    """Of all processes that carry the run's EVERLOOP_HOME, summed: proportional set size, so shared pages count once."""
+    peak: dict[str, int]
+    """Bytes by command at the moment of the highest sum, over all processes that carry the run's EVERLOOP_HOME: proportional set
+    size, so shared pages count once."""
     record: dict[str, Any]
     before: float
     after: float
@@ -52,9 +53,9 @@ def measure(seed: int, home: Path) -> Measurement:
     started = time.monotonic()
     try:
         demo = subprocess.Popen([*COMMAND, "demo", "--seed", str(seed)], env=environment)
-        peak = 0
+        peak: dict[str, int] = {}
         while demo.poll() is None:
-            peak = max(peak, memory_of(str(home.absolute())))
+            peak = max(peak, memory_of(str(home.absolute())), key=lambda held: sum(held.values()))
             time.sleep(SAMPLE_S)
         wall_s = time.monotonic() - started
         if demo.returncode != 0:
@@ -76,8 +77,8 @@ def measure(seed: int, home: Path) -> Measurement:
     )
 
 
-def memory_of(home: str) -> int:
-    """Bytes held by every process started with this EVERLOOP_HOME, and by their children."""
+def memory_of(home: str) -> dict[str, int]:
+    """Bytes by command of every process started with this EVERLOOP_HOME, and of their children."""
     found: dict[int, psutil.Process] = {}
     for process in psutil.process_iter():
         try:
@@ -85,13 +86,21 @@ def memory_of(home: str) -> int:
                 found |= {p.pid: p for p in [process, *process.children(recursive=True)]}
         except psutil.Error:
             continue
-    total = 0
+    held: dict[str, int] = {}
     for process in found.values():
         try:
-            total += process.memory_full_info().pss
+            name = name_of(process.cmdline())
+            held[name] = held.get(name, 0) + process.memory_full_info().pss
         except psutil.Error:
             continue
-    return total
+    return held
+
+
+def name_of(command: list[str]) -> str:
+    """The module that `python -m` runs, else the program's name (vLLM's processes rename themselves)."""
+    if "-m" in command[:-1]:
+        return command[command.index("-m") + 1]
+    return Path(command[0].split()[0]).name if command and command[0] else "unknown"
 
 
 def as_table(rows: list[Measurement]) -> str:
@@ -109,10 +118,13 @@ def as_table(rows: list[Measurement]) -> str:
         gain = evaluation["holdout/champion-candidate"]
         low, high = gain["interval_points"]
         lines.append(
-            f"| {row.seed} | {row.wall_s:.0f} s | {row.peak_bytes / 2**30:.1f} GiB | {rates['champion/holdout']:.1%} "
+            f"| {row.seed} | {row.wall_s:.0f} s | {sum(row.peak.values()) / 2**30:.1f} GiB | {rates['champion/holdout']:.1%} "
             f"| {rates['warm_start/holdout']:.1%} | {rates['candidate/holdout']:.1%} | {gain['gain_points']:+.1f} ({low:+.1f} to {high:+.1f}) "
             f"| {row.before:.0%} -> {row.after:.0%} | {row.record['outcome']} | {wall['outside_stages'] / wall['total']:.1%} |"
         )
+    lines += ["", "| at the peak | " + " | ".join(f"seed {row.seed}" for row in rows) + " |", "| --- |" + " --- |" * len(rows)]
+    for name in sorted({name for row in rows for name in row.peak}):
+        lines.append(f"| {name} | " + " | ".join(f"{row.peak.get(name, 0) / 2**30:.2f} GiB" for row in rows) + " |")
     return "\n".join(lines) + "\n"
 
 
